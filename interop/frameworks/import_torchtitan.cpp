@@ -106,7 +106,7 @@ void read_pipeline(TrainingFile& f, std::int64_t stages, Json& job) {
       Schedule{"InterleavedZeroBubble", "1f1b", 2,
                "schedule InterleavedZeroBubble (as Interleaved1F1B: slower)"},
       Schedule{"ZBVZeroBubble", "zb-v", 2, nullptr},
-      Schedule{"DualPipeV", "zb-v", 2, "schedule DualPipeV (as ZBVZeroBubble)"}};
+      Schedule{"DualPipeV", "dualpipe-v", 2, nullptr}};
   const std::string name =
       f.word({"parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule"},
              "1F1B");
@@ -123,7 +123,8 @@ void read_pipeline(TrainingFile& f, std::int64_t stages, Json& job) {
                                [&](const Schedule& known) { return known.name == name; });
   if (s == kSchedules.end()) {
     f.find({"parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule"})
-        ->reject(fmt::format("found \"{}\", expected 1F1B, Interleaved1F1B, GPipe, ZBVZeroBubble",
+        ->reject(fmt::format("found \"{}\", expected 1F1B, Interleaved1F1B, GPipe, ZBVZeroBubble, "
+                             "DualPipeV",
                              name.substr(0, 40)));
   }
   if (s->note != nullptr) {

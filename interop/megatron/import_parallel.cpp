@@ -192,6 +192,39 @@ void read_chunks(Arguments& a, std::int64_t layers, std::int64_t pipeline, Json&
   }
 }
 
+/// Schedules of the zero-bubble fork of Megatron-LM, which Primus takes over.
+void read_schedule(Arguments& a, std::int64_t pipeline, Json& p) {
+  const bool v = a.has("zero-bubble-v-schedule");
+  const std::string pending = a.text("zero-bubble-max-pending-backward");
+  const auto* setup =
+      a.has("zero-bubble-v-schedule-mem-setup")
+          ? a.choice<const char*>("zero-bubble-v-schedule-mem-setup",
+                                  {{"zb", "zb-v"}, {"half", "v-half"}, {"min", "v-min"}})
+          : "zb-v";
+  if (pipeline == 1 || (!a.has("enable-zero-bubble") && !v)) {
+    return;
+  }
+  if (v) {
+    if (p["virtual_stages"] > 1) {
+      a.reject("zero-bubble-v-schedule", "gives each stage two chunks, expected no other number");
+    }
+    p["virtual_stages"] = 2;
+    p["schedule"] = setup;
+    return;
+  }
+  if (p["virtual_stages"] > 1) {
+    a.approximate("zero bubbles of interleaved stages (as 1f1b: slower)");
+    return;
+  }
+  std::int64_t most = pipeline;
+  if (pending.empty() || pending == "auto") {
+    a.approximate("as many pending backward passes as memory allows (as there are stages)");
+  } else {
+    most = *a.size("zero-bubble-max-pending-backward");
+  }
+  p["schedule"] = most >= 2 * pipeline ? "zb-h2" : "zb-h1";
+}
+
 /// Reads which transfers overlap; `p` holds virtual_stages.
 void read_overlap(Arguments& a, Json& p) {
   const bool gather = a.has("overlap-param-gather");
@@ -257,6 +290,7 @@ Json megatron_parallel(Arguments& a, std::int64_t layers) {
       group && *group != pipeline && p["virtual_stages"] > 1) {
     p["chunk_microbatches"] = *group;
   }
+  read_schedule(a, pipeline, p);
   p["sequence_parallel"] = a.has("sequence-parallel") && p["tensor"] > 1;
   p["zero"] = zero_stage(a);
   p["recompute"] = recompute_of(a);

@@ -52,6 +52,11 @@ double exposed(const Line& transfers, const Line& last, const PipelineLayout& la
   return behind(settled) > 0 ? std::max(behind(layers), 0.0) : 0;
 }
 
+/// Seconds of a message by the crossing it takes; none for -1.
+double of_message(const std::vector<double>& seconds, std::int32_t crossing) {
+  return crossing < 0 ? 0 : seconds[static_cast<std::size_t>(crossing)];
+}
+
 Line PassCosts::*last_pass(ScheduleKind schedule) {
   return splits_weights(schedule) ? &PassCosts::weights : &PassCosts::backward;
 }
@@ -139,9 +144,9 @@ bool ClosedFormModel::applies() {
   for (std::int32_t stage = 0; stage < passes_.stages; ++stage) {
     double busy = 0;
     for (std::int32_t c = 0; c < passes_.chunks; ++c) {
-      busy += passes_.forward[passes_.at(stage, c)] + passes_.backward[passes_.at(stage, c)];
+      const std::size_t at = passes_.at(stage, c);
+      busy += passes_.forward[at] + passes_.backward[at] + passes_.weights_at(at);
     }
-    busy += passes_.weights.empty() ? 0 : passes_.weights[static_cast<std::size_t>(stage)];
     if (pass_ops_[static_cast<std::size_t>(stage)] * issue_ > kHostShare * busy) {
       return false;
     }
@@ -176,6 +181,13 @@ void ClosedFormModel::set_passes(const PlanPoint& point, const PipelineLayout& l
       left -= recomputed_[at];
     }
   }
+  // In a V both passes run in both directions, the backward ones over a communicator of their own.
+  const bool v = layout.chunks > 1 && traits_of(point.schedule).placement == ChunkPlacement::kV;
+  const std::vector<std::size_t> ranks{static_cast<std::size_t>(point.pipeline)};
+  more_buffers_ =
+      v && !job_.parallel.overlap.pipeline
+          ? simulator::framework_memory(model_.system().device, ranks, {}).communicators.base()
+          : 0;
   kept_ = &kept;
   again_ = &recomputed;
   message_times_ = &message_times;
@@ -231,8 +243,6 @@ void ClosedFormModel::pass_times(const Passes& kept, const Passes& recomputed,
   } chunk;  // most are like the one before
   for (std::size_t at = 0; at < all; ++at) {
     const auto role = static_cast<std::size_t>(layout_->role[at]);
-    const std::size_t before =
-        stage == 0 ? static_cast<std::size_t>(layout_->stages) - 1 : stage - 1;
     const Recomputed n = recomputed_layers(*layout_, at, recomputed_[at]);
     if (at == 0 || layout_->role[at] != layout_->role[at - 1] || n != chunk.layers) {
       const PassCosts& a = kept.role[role];
@@ -255,9 +265,11 @@ void ClosedFormModel::pass_times(const Passes& kept, const Passes& recomputed,
         chunk.ops += mixed(a.weights_ops, b.weights_ops, n);
       }
     }
-    passes_.forward[at] = chunk.forward + (at > 0 ? message_times.forward[before] : 0);
+    passes_.forward[at] =
+        chunk.forward + of_message(message_times.forward, layout_->arrives_over[at]);
     // A gradient comes from the next virtual stage over the link its activation went out on.
-    passes_.backward[at] = chunk.backward + (at + 1 < all ? message_times.backward[stage] : 0);
+    passes_.backward[at] =
+        chunk.backward + of_message(message_times.backward, layout_->returns_over[at]);
     pass_ops_[stage] += chunk.ops;
     if (least) {
       overlapped_[stage] += chunk.overlapped;
@@ -278,15 +290,13 @@ void ClosedFormModel::share_of_messages(const Passes& kept,
   const auto stages = static_cast<std::size_t>(layout_->stages);
   const std::size_t all = layout_->layers.size();
   for (std::size_t s = 0; s < stages && stages > 1; ++s) {
-    const std::size_t before = s == 0 ? stages - 1 : s - 1;
     double messages = 0;
     double busy = 0;
     for (std::size_t at = s; at < all; at += stages) {
-      messages += (at > 0 ? message_times.forward[before] : 0) +
-                  (at + 1 < all ? message_times.backward[s] : 0);
-      busy += passes_.forward[at] + passes_.backward[at];
+      messages += of_message(message_times.forward, layout_->arrives_over[at]) +
+                  of_message(message_times.backward, layout_->returns_over[at]);
+      busy += passes_.forward[at] + passes_.backward[at] + passes_.weights_at(at);
     }
-    busy += passes_.weights.empty() ? 0 : passes_.weights[s];
     message_share_ = std::max(message_share_, messages / busy);
   }
 }
@@ -301,8 +311,15 @@ void ClosedFormModel::activations() {
   activations_.clear();
   const auto chunks = static_cast<std::size_t>(layout_->chunks);
   const bool splits = splits_weights(point_.schedule);
-  keeps_.resize(splits ? 3 : chunks);
-  during_.resize(splits ? 3 : 2 * chunks);
+  const bool v = layout_->chunks > 1 && traits_of(point_.schedule).placement == ChunkPlacement::kV;
+  keeps_.resize((splits ? 3 : 1) * chunks + (v ? 1 : 0));
+  if (v) {
+    const Op& message = kept.forward_message;
+    const bool part = job_.system.framework.scatter_gather && !point_.sequence_parallel;
+    keeps_.back() = static_cast<double>(message.shape[0]) * (part ? point_.tensor : 1) *
+                    bits_per_element(message.format) / 8;
+  }
+  during_.resize((splits ? 3 : 2) * chunks);
   for (const std::int32_t s : layout_->fullest) {
     Activations most{s, 0, 0};
     for (std::size_t c = 0; c < chunks; ++c) {
@@ -311,16 +328,18 @@ void ClosedFormModel::activations() {
       const PassCosts& a = kept.role[role];
       const PassCosts& b = recomputed.role[role];
       const Recomputed n = recomputed_layers(*layout_, at, recomputed_[at]);
-      keeps_[c] = mixed(a.kept, b.kept, n);
-      during_[2 * c] = mixed(a.backward_only, b.backward_only, n);
-      during_[2 * c + 1] = mixed(a.forward_only, b.forward_only, n);
+      double* const keeps = &keeps_[(splits ? 3 : 1) * c];
+      double* const during = &during_[(splits ? 3 : 2) * c];
+      keeps[0] = mixed(a.kept, b.kept, n);
+      during[0] = mixed(a.backward_only, b.backward_only, n);
+      during[1] = mixed(a.forward_only, b.forward_only, n);
       const PassCosts& wider = recomputed_[at] > 0 ? b : a;
       most.temporaries =
           std::max(most.temporaries, wider.temporaries[layout_->kinds[at].present()]);
       if (splits) {
-        keeps_[1] = mixed(a.kept_to_weights, b.kept_to_weights, n);
-        keeps_[2] = mixed(a.gradients_kept, b.gradients_kept, n);
-        during_[2] = mixed(a.weights_only, b.weights_only, n);
+        keeps[1] = mixed(a.kept_to_weights, b.kept_to_weights, n);
+        keeps[2] = mixed(a.gradients_kept, b.gradients_kept, n);
+        during[2] = mixed(a.weights_only, b.weights_only, n);
       }
     }
     if (chunks == 1 && !splits) {
@@ -412,7 +431,7 @@ double ClosedFormModel::bytes_of(const ByRole<StateCosts>& states, bool with_tem
   double most = 0;
   const auto stages = static_cast<std::size_t>(layout_->stages);
   for (const Activations& a : activations_) {
-    double bytes = 0;
+    double bytes = more_buffers_;
     double buffers = 0;
     double temporaries = a.temporaries;
     LayerCounts of_stage;
@@ -466,8 +485,9 @@ double ClosedFormModel::step(const ByRole<StateCosts>& states) {
 }
 
 StepForecast ClosedFormModel::forecast(const PlanPoint& point) {
-  const PipelineLayout layout = layout_of(*job_.workload.transformer(), point.pipeline,
-                                          point.virtual_stages, pipeline_split(job_, point));
+  const PipelineLayout layout =
+      layout_of(*job_.workload.transformer(), point.pipeline, point.virtual_stages,
+                pipeline_split(job_, point), traits_of(point.schedule).placement);
   const bool mixture = point.recompute == RecomputeKind::kFirstLayers;
   PlanPoint key = point;
   key.recompute = mixture ? RecomputeKind::kNone : point.recompute;

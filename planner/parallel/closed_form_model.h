@@ -114,6 +114,7 @@ class ClosedFormModel {
   CostBasis clock_;
   double issue_ = 0, step_ = 0;
   double fragmentation_ = 0;  // bytes lost for one of activations
+  double more_buffers_ = 0;   // of communicators that a reduced graph does not have
   PlanPoint point_;
   const PipelineLayout* layout_ = nullptr;
   const Passes* kept_ = nullptr;

@@ -31,31 +31,43 @@ struct FlightChange {
 
 FlightChange change_of(const workloads::ScheduleStep& step, bool splits) {
   using workloads::Pass;
+  const auto chunk = static_cast<std::size_t>(step.chunk);
   if (!splits) {
-    const auto chunk = static_cast<std::size_t>(step.chunk);
     return step.pass == Pass::kForward ? FlightChange{{chunk}, {}} : FlightChange{{}, {chunk}};
   }
-  return step.pass == Pass::kForward    ? FlightChange{{0, 1}, {}}
-         : step.pass == Pass::kBackward ? FlightChange{{2}, {0}}
-                                        : FlightChange{{}, {1, 2}};
+  const std::size_t first = 3 * chunk;
+  return step.pass == Pass::kForward    ? FlightChange{{first, first + 1}, {}}
+         : step.pass == Pass::kBackward ? FlightChange{{first + 2}, {first}}
+                                        : FlightChange{{}, {first + 1, first + 2}};
 }
 
 std::vector<FlightMoment> moments_of(ScheduleKind kind, const workloads::PipelineShape& shape,
-                                     std::int32_t stage) {
+                                     std::int32_t stage,
+                                     const std::vector<workloads::ScheduleStep>& schedule) {
   const bool splits = splits_weights(kind);
   std::set<FlightMoment> all;
   FlightMoment now;
-  now.in_flight.assign(splits ? 3 : static_cast<std::size_t>(shape.chunks), 0);
-  for (const workloads::ScheduleStep& step : workloads::pipeline_schedule(kind, shape, stage)) {
+  const std::size_t passes = splits ? 3 : 2;
+  const bool v = traits_of(kind).placement == ChunkPlacement::kV && shape.chunks > 1;
+  const std::size_t kept = (splits ? 3 : 1) * static_cast<std::size_t>(shape.chunks);
+  now.in_flight.assign(kept + (v ? 1 : 0), 0);
+  // In a V the chunks of the last stage are next to each other.
+  const auto waits = [&](const workloads::ScheduleStep& step, std::int32_t from) {
+    return v && stage + 1 == shape.stages && step.pass != workloads::Pass::kWeights &&
+           (step.chunk == from) == (step.pass == workloads::Pass::kForward);
+  };
+  for (const workloads::ScheduleStep& step : schedule) {
     const FlightChange change = change_of(step, splits);
-    now.pass = step.pass == workloads::Pass::kWeights
-                   ? 2
-                   : 2 * static_cast<std::size_t>(step.chunk) +
-                         (step.pass == workloads::Pass::kForward ? 1 : 0);
+    now.pass = passes * static_cast<std::size_t>(step.chunk) +
+               (step.pass == workloads::Pass::kWeights   ? 2
+                : step.pass == workloads::Pass::kForward ? 1
+                                                         : 0);
     for (const std::size_t i : change.adds) {
       ++now.in_flight[i];
     }
+    now.in_flight.back() -= waits(step, 1) ? 1 : 0;
     all.insert(now);
+    now.in_flight.back() += waits(step, 0) ? 1 : 0;
     for (const std::size_t i : change.takes) {
       --now.in_flight[i];
     }
@@ -121,17 +133,26 @@ double InFlight::Most::bytes(const std::vector<double>& keeps, const std::vector
 
 const InFlight::Most& InFlight::most(ScheduleKind kind, std::int32_t stages, std::int32_t chunks,
                                      std::int64_t microbatches, std::int32_t stage) {
-  // After three rounds of the pipeline a schedule other than GPipe repeats itself.
-  const bool repeats = kind != ScheduleKind::kGpipe;
+  // After three rounds of the pipeline a schedule repeats itself but for one of forwards first.
+  const bool repeats = traits_of(kind).ahead > 0;
   const auto enough = static_cast<std::int32_t>(
       repeats ? std::min<std::int64_t>(microbatches, std::int64_t{3} * stages) : microbatches);
+  const workloads::PipelineShape shape{stages, chunks, enough};
   const auto [it, fresh] = known_.try_emplace({kind, stages, chunks, enough, stage});
-  if (fresh) {
-    const auto moments = moments_of(kind, {stages, chunks, enough}, stage);
+  const auto make = [&](Most& most, std::int32_t of, const auto& schedule) {
+    const auto moments = moments_of(kind, shape, of, schedule);
     for (const FlightMoment& m : moments) {
-      it->second.passes.push_back(m.pass);
+      most.passes.push_back(m.pass);
     }
-    it->second.below = sums_below(moments);
+    most.below = sums_below(moments);
+  };
+  if (fresh && traits_of(kind).placement == ChunkPlacement::kV) {  // all will be asked for
+    const auto schedules = workloads::pipeline_schedules(kind, shape);
+    for (std::int32_t s = 0; s < stages; ++s) {
+      make(known_[{kind, stages, chunks, enough, s}], s, schedules[static_cast<std::size_t>(s)]);
+    }
+  } else if (fresh) {
+    make(it->second, stage, workloads::pipeline_schedule(kind, shape, stage));
   }
   return it->second;
 }

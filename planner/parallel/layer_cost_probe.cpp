@@ -162,9 +162,7 @@ LayerCostProbe::GraphKey LayerCostProbe::graph_key(const PlanPoint& key,
   GraphKey of{key, {}, layers};
   of.point.virtual_stages = 1;
   of.point.embedding_layers = of.point.head_layers = 0;
-  if (!splits_weights(key.schedule)) {
-    of.point.schedule = ScheduleKind::kOneFOneB;
-  }
+  of.point.schedule = plain_schedule(splits_weights(key.schedule));
   return of;
 }
 
@@ -219,8 +217,8 @@ LayerCostProbe::PassKey LayerCostProbe::pass_key(const PlanPoint& point) const {
   PlanPoint& p = key.point;
   p.virtual_stages = 1;
   p.embedding_layers = p.head_layers = p.recompute_layers = 0;
-  if (!splits_weights(p.schedule) && !order) {
-    p.schedule = ScheduleKind::kOneFOneB;
+  if (traits_of(p.schedule).ahead > 0 || !order) {
+    p.schedule = plain_schedule(splits_weights(p.schedule));
   }
   if (!passes_use_data(point) || point.exchanged() < 2) {
     key.placement = passes_use_data(point) ? placement(point) : Placement{};
@@ -310,7 +308,7 @@ PlanPoint LayerCostProbe::state_key(const PlanPoint& point) const {
       }
     }
     key.recompute = RecomputeKind::kNone;
-    key.schedule = ScheduleKind::kOneFOneB;
+    key.schedule = plain_schedule(false);
   }
   return key;
 }

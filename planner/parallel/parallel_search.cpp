@@ -134,7 +134,8 @@ class Search {
           const auto points =
               split.count(schedule) *
               static_cast<std::int64_t>(
-                  space_.recomputes(table_.layout(point.pipeline, deal), schedule).size());
+                  space_.recomputes(table_.layout(point.pipeline, deal, schedule), schedule)
+                      .size());
           counts.space += points;
           counts.bounded += points;
           counts.rough += may_be_rough_ ? points : 0;
@@ -146,7 +147,7 @@ class Search {
         point.embedding_layers = deal.embedding_layers;
         point.head_layers = deal.head_layers;
         point.schedule = schedule;
-        const PipelineLayout& layout = table_.layout(point.pipeline, deal);
+        const PipelineLayout& layout = table_.layout(point.pipeline, deal, schedule);
         const std::vector<RecomputeChoice> recomputes = space_.recomputes(layout, schedule);
         const auto points = static_cast<std::int64_t>(recomputes.size()) * split.count(schedule);
         counts.space += points;
@@ -283,7 +284,7 @@ class Search {
         point.embedding_layers = deal.embedding_layers;
         point.head_layers = deal.head_layers;
         point.schedule = schedule;
-        const PipelineLayout& layout = table_.layout(point.pipeline, deal);
+        const PipelineLayout& layout = table_.layout(point.pipeline, deal, schedule);
         for (const RecomputeChoice& choice : space_.recomputes(layout, schedule)) {
           if (choice.kind != RecomputeKind::kFirstLayers) {
             point.recompute = choice.kind;

@@ -12,8 +12,6 @@
 namespace stepcast::planner {
 namespace {
 
-constexpr std::array kSearchedSchedules{ScheduleKind::kOneFOneB, ScheduleKind::kGpipe,
-                                        ScheduleKind::kZbH1};
 constexpr std::int32_t kLargestZero = 3;
 
 template <class T, class V>
@@ -47,6 +45,20 @@ std::int32_t head_in_layers(const TransformerWorkload& model) {
 
 }  // namespace
 
+std::vector<ScheduleKind> searched_schedules(const Job& job) {
+  const TransformerWorkload& model = *job.workload.transformer();
+  const bool ends_share = model.tied_embeddings || model.predictions > 0;
+  std::vector<ScheduleKind> kinds{plain_schedule(false)};
+  for (const ScheduleTraits& s : kSchedules) {
+    const bool v = s.placement == ChunkPlacement::kV;
+    if (s.kind != kinds.front() && !(v && ends_share) &&
+        !(s.hops.pairs && !job.parallel.overlap.expert_batch)) {
+      kinds.push_back(s.kind);
+    }
+  }
+  return kinds;
+}
+
 Job without_fits(Job job) {
   job.system.fitted.clear();
   job.system.device.fitted.clear();
@@ -77,10 +89,13 @@ ParallelSpace::ParallelSpace(const Job& job, const FixedPlan& fixed)
                      fmt::format("found \"{}\", expected \"node\" or a level of the fabric of {}",
                                  p.zero_level, job.system.name));
   }
-  if (fixed.schedule && std::find(kSearchedSchedules.begin(), kSearchedSchedules.end(),
-                                  *fixed.schedule) == kSearchedSchedules.end()) {
+  searched_ = searched_schedules(job);
+  if (fixed.schedule &&
+      std::find(searched_.begin(), searched_.end(), *fixed.schedule) == searched_.end()) {
     throw InputError("parallel.schedule",
-                     fmt::format("found {}, which is not searched; leave it out, or predict and "
+                     fmt::format("found {}, which is not searched: a V where embedding and head "
+                                 "share weights or tokens are predicted ahead, pairs of passes "
+                                 "without overlap.expert = batch; leave it out, or predict and "
                                  "sweep jobs that have it",
                                  name_of(*fixed.schedule)));
   }
@@ -105,10 +120,9 @@ ParallelSpace::ParallelSpace(const Job& job, const FixedPlan& fixed)
     alone.tensor = static_cast<std::int32_t>(std::max<std::int64_t>(1, p.expert_tensor));
     alone.recompute = kind;
     alone.recompute_layers = kind == RecomputeKind::kFirstLayers ? 1 : 0;
-    for (const ScheduleKind schedule : {ScheduleKind::kOneFOneB, ScheduleKind::kZbH1}) {
-      alone.schedule = schedule;
-      recomputed_[static_cast<std::size_t>(kind)][splits_weights(schedule) ? 1 : 0] =
-          possible(alone);
+    for (const bool splits : {false, true}) {
+      alone.schedule = plain_schedule(splits);
+      recomputed_[static_cast<std::size_t>(kind)][splits ? 1 : 0] = possible(alone);
     }
   }
 }
@@ -353,7 +367,7 @@ std::vector<ZeroChoice> ParallelSpace::zeros(const PlanPoint& split) const {
 bool ParallelSpace::splits_backward(const PlanPoint& split) const {
   PlanPoint point = split;
   point.micro = safest_micro(split);
-  point.schedule = ScheduleKind::kZbH1;
+  point.schedule = plain_schedule(true);
   return legal(point);
 }
 
@@ -366,8 +380,7 @@ std::vector<ScheduleChoice> ParallelSpace::schedules(const PlanPoint& point) con
   }
   std::vector<ScheduleChoice> schedules;
   const std::vector<DealChoice>& all = deals(point.pipeline);
-  std::vector<std::array<bool, kSearchedSchedules.size()>> taken(
-      all.size());  // of those alike, by kind
+  std::vector<std::array<bool, kSchedules.size()>> taken(all.size());  // of those alike, by kind
   Job job = applied(job_, point);
   for (const DealChoice& deal : all) {
     if (!allowed(fixed_.virtual_stages, deal.virtual_stages)) {
@@ -375,12 +388,12 @@ std::vector<ScheduleChoice> ParallelSpace::schedules(const PlanPoint& point) con
     }
     job.parallel.virtual_stages = deal.virtual_stages;
     job.parallel.pipeline_split = {deal.embedding_layers, deal.head_layers, listed_};
-    for (std::size_t kind = 0; kind < kSearchedSchedules.size(); ++kind) {
-      bool& is_taken = taken[deal.alike][kind];
-      job.parallel.schedule = kSearchedSchedules[kind];
-      if (!is_taken && allowed(fixed_.schedule, kSearchedSchedules[kind]) && legal_somehow(job)) {
+    for (const ScheduleKind kind : searched_) {
+      bool& is_taken = taken[deal.alike][static_cast<std::size_t>(kind)];
+      job.parallel.schedule = kind;
+      if (!is_taken && allowed(fixed_.schedule, kind) && legal_somehow(job)) {
         is_taken = true;
-        schedules.push_back({deal, kSearchedSchedules[kind]});
+        schedules.push_back({deal, kind});
       }
     }
   }

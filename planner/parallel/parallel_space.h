@@ -46,17 +46,17 @@ struct ScheduleChoice {
 ///   pipeline   divides what is left, at most one stage per layer
 ///   data       what is left
 ///   micro      divides the samples of a replica
-///   virtual_stages    with 1f1b, pipeline > 1 and micro-batches in multiples of it; at most one
-///                     chunk per layer, chunks need not be equal
+///   virtual_stages    with 1f1b, pipeline > 1 and micro-batches in multiples of it, and two in a V;
+///                     at most one chunk per layer, chunks need not be equal
 ///   pipeline_split    even; embedding, head or both as a layer, where chunks are then equal (which
 ///                     takes one chunk or two more than layers, too); where the head has at least
 ///                     the parameters a token passes in a layer, the head as up to so many, rounded
 ///                     up, the embedding as one or none. Among weights that assign alike, the
 ///                     smallest that is legal
-///   schedule   gpipe, 1f1b, zb-h1, where pipeline > 1
+///   schedule   searched_schedules, where pipeline > 1
 ///   recompute  none, selective, full, the first k layers of every stage
 ///   zero       0 .. 3, where context * data > 1; 3 also inside a level of the fabric (HSDP)
-///   zb-h1 goes with what leaves gradients and activations in place
+///   weight gradients apart go with what leaves gradients and activations in place
 class ParallelSpace {
  public:
   ParallelSpace(const Job& job, const FixedPlan& fixed);
@@ -100,13 +100,20 @@ class ParallelSpace {
 
   Job job_;  // without fits and without layers listed by stage
   std::vector<std::int64_t> listed_;
+  std::vector<ScheduleKind> searched_;
   std::int64_t devices_;
   FixedPlan fixed_;
   std::int32_t fixed_level_ = 0;  // of a fixed ZeRO stage
   std::int32_t most_head_ = 0;    // layers that the head is worth, where at least one
   std::map<std::int32_t, std::vector<DealChoice>> deals_;  // by stages
-  bool recomputed_[4][2] = {};  // may this RecomputeKind go without zb-h1, and with it?
+  bool recomputed_[4][2] =
+      {};  // may this RecomputeKind go without weight gradients apart, and with?
 };
+
+/// The schedules that are searched for a job, the plain one first. In a V both ends of the model
+/// are on one stage: what they share then has no closed form. A forward beside a backward pass pays
+/// where exchanges of experts hide in it.
+std::vector<ScheduleKind> searched_schedules(const Job& job);
 
 /// The job without fitted constants: cheap to copy, and all that a graph needs.
 Job without_fits(Job job);

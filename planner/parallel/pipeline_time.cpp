@@ -70,7 +70,7 @@ double chain(const PipelinePasses& p, const std::vector<double>& pass) {
 }
 
 /// See pipeline_bound.
-void zero_bubble_bound(const PipelinePasses& p, std::vector<double>& ends) {
+void zero_bubble_bound(const PipelinePasses& p, std::int32_t ahead, std::vector<double>& ends) {
   const std::int64_t m = p.microbatches;
   double way_down = 0;
   double forward_before = 0;
@@ -87,12 +87,13 @@ void zero_bubble_bound(const PipelinePasses& p, std::vector<double>& ends) {
     const double b = p.backward[at];
     const double w = p.weights[at];
     forward_before -= f;
-    const std::int64_t opening = std::min<std::int64_t>(m, p.stages - s);
+    const std::int64_t opening =
+        std::min<std::int64_t>(m, std::int64_t{ahead} * (p.stages - 1 - s) + 1);
     const double head = std::max(
         forward_before,
         way_down + backward_after - static_cast<double>(opening) * f);  // once round, or straight
-    const auto weights_after = [m, s](std::int64_t backwards) {
-      return static_cast<double>(std::clamp<std::int64_t>(backwards - s, 0, m));
+    const auto weights_after = [m, later = std::int64_t{ahead} * s](std::int64_t backwards) {
+      return static_cast<double>(std::clamp<std::int64_t>(backwards - later, 0, m));
     };
     const double backwards = static_cast<double>(m) * (f + b) + weights_after(m - 1) * w;
     const double round = static_cast<double>(m) * f + static_cast<double>(m - opening) * b +
@@ -105,27 +106,56 @@ void zero_bubble_bound(const PipelinePasses& p, std::vector<double>& ends) {
   }
 }
 
+/// See pipeline_bound.
+void v_bound(const PipelinePasses& p, std::vector<double>& ends) {
+  double straight = 0;  // one micro-batch down and up, back to the stage
+  for (std::size_t at = 0; at < p.forward.size(); ++at) {
+    straight += p.forward[at] + p.backward[at];
+  }
+  double before = 0;
+  double backward_before = 0;
+  for (std::int32_t s = 0; s < p.stages; ++s) {
+    double busy = 0;
+    for (std::int32_t c = 0; c < p.chunks; ++c) {
+      const std::size_t at = p.at(s, c);
+      busy += p.forward[at] + p.backward[at] + p.weights_at(at);
+    }
+    const std::size_t first = p.at(s, 0);
+    ends[static_cast<std::size_t>(s)] =
+        std::max(before + static_cast<double>(p.microbatches) * busy,
+                 straight - backward_before + p.weights_at(first));
+    before += p.forward[first];
+    backward_before += p.backward[first];
+  }
+}
+
 }  // namespace
 
 std::int64_t warm_up_passes(ScheduleKind kind, const PipelinePasses& p, std::int32_t stage) {
   const std::int64_t total = p.microbatches * p.chunks;
-  if (kind == ScheduleKind::kGpipe) {
+  const std::int64_t ahead = traits_of(kind).ahead;
+  if (ahead == 0) {
     return total;
   }
   const std::int64_t behind = p.stages - 1 - stage;
-  return std::min(total,
-                  p.chunks == 1 ? behind : 2 * behind + std::int64_t{p.chunks - 1} * p.stages);
+  return std::min(
+      total, p.chunks == 1 ? ahead * behind : 2 * behind + std::int64_t{p.chunks - 1} * p.stages);
 }
 
 void pipeline_bound(ScheduleKind kind, const PipelinePasses& p, std::vector<double>& ends) {
   const auto stages = static_cast<std::size_t>(p.stages);
   ends.resize(stages);
-  if (kind == ScheduleKind::kGpipe) {
+  const ScheduleTraits& schedule = traits_of(kind);
+  if (schedule.ahead == 0) {
     gpipe_ends(p, ends);
     return;
   }
-  if (kind == ScheduleKind::kZbH1) {
-    zero_bubble_bound(p, ends);
+  if (schedule.placement == ChunkPlacement::kV && p.chunks > 1) {
+    v_bound(p, ends);
+    return;
+  }
+  if (schedule.splits_weights) {
+    zero_bubble_bound(p, schedule.ahead, ends);
     return;
   }
   const std::int32_t top = p.chunks - 1;
@@ -158,7 +188,7 @@ void pipeline_bound(ScheduleKind kind, const PipelinePasses& p, std::vector<doub
       busy += p.forward[p.at(s, c)] + p.backward[p.at(s, c)];
     }
     busy *= static_cast<double>(p.microbatches);
-    const std::int64_t opening = std::min(total, warm_up_passes(ScheduleKind::kOneFOneB, p, s) + 1);
+    const std::int64_t opening = std::min(total, warm_up_passes(kind, p, s) + 1);
     const double round = way_down + backward_after - first_passes(p, p.forward, s, opening) - b;
     const double closing = way_up + forward_after - first_passes(p, p.backward, s, opening) - f;
     const double head = std::max(forward_before, round);
@@ -186,15 +216,17 @@ const ScheduleTimeline::Order& ScheduleTimeline::order(ScheduleKind kind, const 
     return it->second;
   }
   const auto m = static_cast<std::int32_t>(microbatches);
-  const std::int32_t top = p.stages * p.chunks - 1;
-  const auto slot = [m](std::int32_t virtual_stage, std::int32_t microbatch, bool backward) {
-    return 2 * (virtual_stage * m + microbatch) + (backward ? 1 : 0);
+  const VirtualStages virtual_stages{p.stages, p.chunks, traits_of(kind).placement};
+  const std::int64_t top = virtual_stages.count() - 1;
+  const auto slot = [m](std::int64_t virtual_stage, std::int32_t microbatch, bool backward) {
+    return static_cast<std::int32_t>(2 * (virtual_stage * m + microbatch) + (backward ? 1 : 0));
   };
+  const auto schedules = workloads::pipeline_schedules(kind, {p.stages, p.chunks, m});
   for (std::int32_t s = 0; s < p.stages; ++s) {
     auto& steps = it->second.emplace_back();
-    for (const auto& step : workloads::pipeline_schedule(kind, {p.stages, p.chunks, m}, s)) {
-      const std::int32_t at = step.chunk * p.stages + s;
-      Step own{-1, -1, at, step.pass};
+    for (const auto& step : schedules[static_cast<std::size_t>(s)]) {
+      const std::int64_t at = virtual_stages.at(s, step.chunk);
+      Step own{-1, -1, step.chunk * p.stages + s, step.pass};
       if (step.pass == workloads::Pass::kForward) {
         own.slot = slot(at, step.microbatch, false);
         own.after = at > 0 ? slot(at - 1, step.microbatch, false) : -1;
@@ -247,7 +279,7 @@ void ScheduleTimeline::walk(const PipelinePasses& p, const Order& order, std::in
 }
 
 void ScheduleTimeline::ends(ScheduleKind kind, const PipelinePasses& p, std::vector<double>& ends) {
-  if (kind == ScheduleKind::kGpipe) {
+  if (traits_of(kind).ahead == 0) {
     pipeline_bound(kind, p, ends);
     return;
   }
@@ -265,6 +297,11 @@ void ScheduleTimeline::ends(ScheduleKind kind, const PipelinePasses& p, std::vec
   walk(p, order(kind, p, fewer - round), fewer - round, before);
   for (std::size_t s = 0; s < ends.size(); ++s) {
     ends[s] += static_cast<double>(skipped) * (ends[s] - before[s]);
+  }
+  // Passes in flight can hide a slow stage for longer than that.
+  pipeline_bound(kind, p, before);
+  for (std::size_t s = 0; s < ends.size(); ++s) {
+    ends[s] = std::max(ends[s], before[s]);
   }
 }
 

@@ -16,12 +16,13 @@ struct PipelinePasses {
   std::int32_t chunks = 1;
   std::int64_t microbatches = 1;
   std::vector<double> forward, backward;
-  std::vector<double> weights;  ///< of ZB-H1, with one chunk
+  std::vector<double> weights;  ///< empty where they are no pass of their own
 
   [[nodiscard]] std::size_t at(std::int32_t stage, std::int32_t chunk) const {
     return static_cast<std::size_t>(chunk) * static_cast<std::size_t>(stages) +
            static_cast<std::size_t>(stage);
   }
+  [[nodiscard]] double weights_at(std::size_t i) const { return weights.empty() ? 0 : weights[i]; }
 };
 
 /// A lower bound, in closed form, of when each stage ends its last backward pass: the longest of
@@ -33,9 +34,11 @@ struct PipelinePasses {
 ///   interleaved  head is the first micro-batch's way to s, either straight (sum_{i < s} f) or
 ///                through the last virtual stage and back, which replaces the warm-up forwards of
 ///                s; the tail mirrors it for the last micro-batch.
-///   ZB-H1        the same for one chunk, with the weight gradients that the order puts before the
-///                point where a path leaves its stage, and those that stage i has left,
-///                min(m, i + 1), after its last backward pass.
+///   ZB-H1, -H2   the same for one chunk, with the weight gradients that the order puts before the
+///                point where a path leaves its stage, and those that a stage has left after its
+///                last backward pass.
+///   V            m (f + b + w) of both chunks after the first micro-batch's way to s; one
+///                micro-batch's way down, back and up again to s.
 /// For equal stages the first two are (m + p - 1)(f + b) and m v (f + b) + (p - 1)(f + b), exact
 /// (arXiv 2104.04473, section 2.2).
 ///
@@ -44,7 +47,7 @@ void pipeline_bound(ScheduleKind kind, const PipelinePasses& passes, std::vector
 
 /// The same exactly: the longest path through the orders of workloads::pipeline_schedule, whatever
 /// the schedule. Beyond a few rounds of p micro-batches each further round adds what the last one
-/// added. Schedules are kept. O(p^2 v). One per thread.
+/// added, and no stage ends before its bound. Schedules are kept. O(p^2 v). One per thread.
 class ScheduleTimeline {
  public:
   void ends(ScheduleKind kind, const PipelinePasses& passes, std::vector<double>& ends);

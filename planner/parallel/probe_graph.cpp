@@ -63,9 +63,7 @@ std::vector<ReducedStage> probed_stages(const Job& job, const PlanPoint& point,
   PlanPoint split = point;
   split.pipeline = static_cast<std::int32_t>(layers.size());
   split.virtual_stages = 1;
-  if (!splits_weights(split.schedule)) {
-    split.schedule = ScheduleKind::kOneFOneB;
-  }
+  split.schedule = plain_schedule(splits_weights(split.schedule));
   std::vector<BlockKind> pattern;
   PipelineSplit by_stage;
   for (const std::vector<BlockKind>& kinds : layers) {

@@ -52,12 +52,15 @@ SplitTable::SplitTable(const Job& job, const ParallelSpace& space,
 void SplitTable::make_layouts(const PlanPoint& split) {
   PlanPoint point = split;
   for (const DealChoice& deal : space_.deals(split.pipeline)) {
-    const LayoutKey key = key_of(split.pipeline, deal);
-    if (!layouts_.contains(key)) {
-      point.embedding_layers = deal.embedding_layers;
-      point.head_layers = deal.head_layers;
-      layouts_.emplace(key, layout_of(*job_.workload.transformer(), split.pipeline,
-                                      deal.virtual_stages, pipeline_split(job_, point)));
+    point.embedding_layers = deal.embedding_layers;
+    point.head_layers = deal.head_layers;
+    for (const ScheduleTraits& s : kSchedules) {
+      const LayoutKey key = key_of(split.pipeline, deal, s.placement);
+      if (deal.virtual_stages >= s.least_chunks && !layouts_.contains(key)) {
+        layouts_.emplace(
+            key, layout_of(*job_.workload.transformer(), split.pipeline, deal.virtual_stages,
+                           pipeline_split(job_, point), s.placement));
+      }
     }
   }
 }

@@ -260,7 +260,7 @@ void StageCosts::time_passes(const Program& program, std::span<const double> sec
       exposed.layer[kind] -= of_compute.layer[kind];
     }
   };
-  const bool by_kind = schedule == ScheduleKind::kGpipe;
+  const bool by_kind = traits_of(schedule).ahead == 0;
   for (int outer = 0; outer < (held_up && !by_kind ? kRounds : 1); ++outer) {
     for (const Segment& segment : program.segments) {
       const auto fields = fields_of(part_of(segment));
@@ -390,8 +390,7 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
     for (std::uint32_t o = segment.first_op; o < segment.first_op + segment.op_count; ++o) {
       costs.ops.base += issues(o, issued, host_);
     }
-    costs.temporaries.base =
-        std::max(costs.temporaries.base, temporaries.peak_of(segment).base());
+    costs.temporaries.base = std::max(costs.temporaries.base, temporaries.peak_of(segment).base());
     if (part == Part::kBegin) {
       continue;
     }

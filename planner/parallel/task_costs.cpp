@@ -36,7 +36,7 @@ const States& TaskCosts::states(const PlanPoint& point, const States& of_split) 
   }
   const std::tuple key{
       overlapped ? of.recompute : RecomputeKind::kNone,
-      overlapped && splits_weights(point.schedule) ? point.schedule : ScheduleKind::kOneFOneB,
+      plain_schedule(overlapped && splits_weights(point.schedule)),
       overlapped || by_chunk ? reduced.state_layers(point, of_split) : std::int64_t{1},
       point.pipeline,
       point.data,

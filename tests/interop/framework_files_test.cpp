@@ -123,6 +123,19 @@ context_parallel_degree = 2
   CHECK(old.parallel.zero_level == "node");
 }
 
+TEST_CASE("torchtitan's schedules of a V are ours", "[interop][frameworks]") {
+  for (const auto& [theirs, ours] : {std::pair{"ZBVZeroBubble", ScheduleKind::kZbV},
+                                     std::pair{"DualPipeV", ScheduleKind::kDualPipeV}}) {
+    const Job job = job_of(std::string("[model]\nname = \"llama3\"\nflavor = \"8B\"\n") +
+                           "[training]\n[activation_checkpoint]\nmode = \"none\"\n" +
+                           "[parallelism]\npipeline_parallel_degree = 8\n" +
+                           "pipeline_parallel_schedule = \"" + theirs + "\"\n");
+    CHECK(job.parallel.schedule == ours);
+    CHECK(job.parallel.virtual_stages == 2);
+    CHECK_THAT(approximated(job), !Contains("schedule"));
+  }
+}
+
 TEST_CASE("errors of torchtitan's files name place and remedy", "[interop][frameworks]") {
   CHECK_THAT(error_of("[model]\nname = \"llama3\"\nflavor = \"debugmodel\"\n[training]\n"),
              Contains("model.flavor") && Contains("--set workload=NAME"));

@@ -75,6 +75,32 @@ TEST_CASE("arguments of Megatron-LM that are not understood are refused",
              Contains("expected both or none"));
 }
 
+TEST_CASE("zero-bubble forks of Megatron-LM say their schedule", "[interop][megatron]") {
+  const auto schedule = [](const std::string& more) {
+    const std::string text =
+        "--hidden-size 64 --num-attention-heads 4 --seq-length 32 --micro-batch-size 1 "
+        "--global-batch-size 8 --vocab-size 128 --nproc-per-node 4 --num-layers 16 "
+        "--untie-embeddings-and-output-weights --pipeline-model-parallel-size 4 " +
+        more;
+    const Job job = load_job(text_source(text, "args.sh"), {"system=dgx-h100"}, kLibrary);
+    CHECK(job.parallel.virtual_stages == traits_of(job.parallel.schedule).least_chunks);
+    return job.parallel.schedule;
+  };
+  const std::string v = "--enable-zero-bubble --zero-bubble-v-schedule ";
+  CHECK(schedule(v) == ScheduleKind::kZbV);
+  CHECK(schedule(v + "--zero-bubble-v-schedule-mem-setup half") == ScheduleKind::kVHalf);
+  CHECK(schedule("--zero-bubble-v-schedule --zero-bubble-v-schedule-mem-setup min") ==
+        ScheduleKind::kVMin);
+  CHECK(schedule("--enable-zero-bubble") == ScheduleKind::kZbH1);
+  CHECK(schedule("--enable-zero-bubble --zero-bubble-max-pending-backward 4") ==
+        ScheduleKind::kZbH1);
+  CHECK(schedule("--enable-zero-bubble --zero-bubble-max-pending-backward 8") ==
+        ScheduleKind::kZbH2);
+  CHECK(schedule("") == ScheduleKind::kOneFOneB);
+  CHECK_THROWS_WITH(schedule(v + "--num-layers-per-virtual-pipeline-stage 1"),
+                    Contains("zero-bubble-v-schedule"));
+}
+
 TEST_CASE("layers that Megatron-LM's stages do not share equally are those of the job",
           "[config][import]") {
   const auto read = [](const std::string& layers, const std::string& more) {

@@ -156,11 +156,14 @@ inline std::optional<PlanPoint> random_point(const Job& job, std::mt19937& rng,
       continue;
     }
     p.schedule = only.value_or(p.schedule);
+    if (only) {
+      p.virtual_stages = static_cast<std::int32_t>(traits_of(*only).least_chunks);
+    }
     p.recompute = static_cast<RecomputeKind>(draw(0, 3));
     p.recompute_layers =
         p.recompute == RecomputeKind::kFirstLayers ? static_cast<std::int32_t>(draw(1, 3)) : 0;
     if (job.batch.global % (std::int64_t{p.data} * p.micro) != 0 ||
-        (p.virtual_stages > 1 &&
+        (p.virtual_stages > 1 && traits_of(p.schedule).placement == ChunkPlacement::kRound &&
          job.batch.global / (std::int64_t{p.data} * p.micro) % p.pipeline != 0)) {
       continue;
     }
@@ -251,15 +254,16 @@ inline std::set<PlanPoint> searched(const ParallelSpace& space, const Transforme
         PlanPoint batched = split;
         batched.micro = p.micro = micro;
         for (const ScheduleChoice& s : space.schedules(batched)) {
-          if (s.kind == ScheduleKind::kZbH1 && !apart) {
+          if (splits_weights(s.kind) && !apart) {
             continue;
           }
           p.virtual_stages = s.deal.virtual_stages;
           p.embedding_layers = s.deal.embedding_layers;
           p.head_layers = s.deal.head_layers;
           p.schedule = s.kind;
-          const PipelineLayout layout = layout_of(model, p.pipeline, p.virtual_stages,
-                                                  {p.embedding_layers, p.head_layers, {}});
+          const PipelineLayout layout =
+              layout_of(model, p.pipeline, p.virtual_stages,
+                        {p.embedding_layers, p.head_layers, {}}, traits_of(s.kind).placement);
           for (const RecomputeChoice& r : space.recomputes(layout, s.kind)) {
             p.recompute = r.kind;
             p.recompute_layers = r.layers;

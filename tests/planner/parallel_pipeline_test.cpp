@@ -4,7 +4,9 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <map>
 #include <random>
+#include <tuple>
 
 namespace stepcast::planner {
 namespace {
@@ -51,38 +53,102 @@ TEST_CASE("zb-h1 on equal stages: the published bubble", "[planner][parallel][pi
   }
 }
 
-TEST_CASE("the bound never exceeds the walk, at any stage", "[planner][parallel][pipeline]") {
-  const bool apart = GENERATE(false, true);  // weight gradients in passes of their own
-  const ScheduleKind kind = apart ? ScheduleKind::kZbH1 : ScheduleKind::kOneFOneB;
-  std::mt19937 rng(apart ? 4 : 3);
+/// Every stage works through its list, and a pass waits for the one before it along the layers.
+std::vector<double> plain_walk(ScheduleKind kind, const PipelinePasses& p) {
+  using workloads::Pass;
+  const VirtualStages order{p.stages, p.chunks, traits_of(kind).placement};
+  const auto m = static_cast<std::int32_t>(p.microbatches);
+  std::map<std::tuple<Pass, std::int64_t, std::int32_t>, double> done;
+  std::vector<double> ends(static_cast<std::size_t>(p.stages), 0.0);
+  std::vector<std::vector<workloads::ScheduleStep>> lists;
+  for (std::int32_t s = 0; s < p.stages; ++s) {
+    lists.push_back(workloads::pipeline_schedule(kind, {p.stages, p.chunks, m}, s));
+    std::reverse(lists.back().begin(), lists.back().end());
+  }
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::int32_t s = 0; s < p.stages; ++s) {
+      auto& list = lists[static_cast<std::size_t>(s)];
+      for (; !list.empty(); list.pop_back(), moved = true) {
+        const auto [pass, chunk, microbatch] = list.back();
+        const std::int64_t own = order.at(s, chunk);
+        const std::int64_t before = own + (pass == Pass::kForward ? -1 : 1);
+        const bool needs = pass != Pass::kWeights && before >= 0 && before < order.count();
+        const auto known = done.find({pass, before, microbatch});
+        if (needs && known == done.end()) {
+          break;
+        }
+        double& end = ends[static_cast<std::size_t>(s)];
+        end = std::max(end, needs ? known->second : 0) + (pass == Pass::kForward ? p.forward
+                                                          : pass == Pass::kBackward
+                                                              ? p.backward
+                                                              : p.weights)[p.at(s, chunk)];
+        done[{pass, own, microbatch}] = end;
+      }
+    }
+  }
+  return ends;
+}
+
+/// A pipeline of a schedule, with random passes.
+PipelinePasses random_passes(const ScheduleTraits& schedule, std::mt19937& rng) {
   const auto draw = [&rng](int low, int high) {
     return std::uniform_int_distribution<int>(low, high)(rng);
   };
+  const bool apart = schedule.splits_weights;
+  const bool turns = schedule.placement == ChunkPlacement::kV;
+  const int p = draw(apart && !turns ? 1 : 2, 6);
+  const int v = turns ? 2 : schedule.most_chunks == 1 ? 1 : draw(1, 3);
+  const int m = v == 1 || turns ? draw(1, 30) : p * draw(1, 6);
+  PipelinePasses passes = equal(p, v, m, 1, 2);
+  for (std::size_t at = 0; at < passes.forward.size(); ++at) {
+    const double layers = draw(2, 3);
+    passes.forward[at] = layers + 0.1 * draw(0, 5);
+    passes.backward[at] = (apart ? draw(2, 4) : 2 * layers) + 0.1 * draw(0, 5);
+    if (apart) {
+      passes.weights.push_back(draw(1, 4) + 0.1 * draw(0, 5));
+    }
+  }
+  return passes;
+}
+
+TEST_CASE("the walk is that of every pass after the other", "[planner][parallel][pipeline]") {
+  const ScheduleTraits& schedule = GENERATE(from_range(kSchedules));
+  std::mt19937 rng(7);
+  double error = 0;
+  for (int i = 0; i < 200; ++i) {
+    const PipelinePasses passes = random_passes(schedule, rng);
+    std::vector<double> ends;
+    ScheduleTimeline().ends(schedule.kind, passes, ends);
+    const double expected = latest(plain_walk(schedule.kind, passes));
+    CAPTURE(schedule.name, passes.stages, passes.chunks, passes.microbatches);
+    if (passes.microbatches <= 5 * passes.stages) {
+      CHECK(latest(ends) == Approx(expected));
+    }
+    error = std::max(error, std::abs(latest(ends) / expected - 1));
+  }
+  CHECK(error < 0.01);  // rounds that are skipped
+}
+
+TEST_CASE("the bound never exceeds the walk, at any stage", "[planner][parallel][pipeline]") {
+  const ScheduleTraits& schedule = GENERATE(from_range(kSchedules));
+  const ScheduleKind kind = schedule.kind;
+  std::mt19937 rng(schedule.splits_weights ? 4 : 3);
   double looseness = 0;
   for (int i = 0; i < 400; ++i) {
-    const int p = draw(apart ? 1 : 2, 6);
-    const int v = apart ? 1 : draw(1, 3);
-    const int m = v == 1 ? draw(1, 30) : p * draw(1, 6);
-    PipelinePasses passes = equal(p, v, m, 1, 2);
-    for (std::size_t at = 0; at < passes.forward.size(); ++at) {
-      const double layers = draw(2, 3);
-      passes.forward[at] = layers + 0.1 * draw(0, 5);
-      passes.backward[at] = (apart ? draw(2, 4) : 2 * layers) + 0.1 * draw(0, 5);
-      if (apart) {
-        passes.weights.push_back(draw(1, 4) + 0.1 * draw(0, 5));
-      }
-    }
+    const PipelinePasses passes = random_passes(schedule, rng);
     std::vector<double> bound;
     std::vector<double> ends;
     pipeline_bound(kind, passes, bound);
     ScheduleTimeline().ends(kind, passes, ends);
     for (std::size_t s = 0; s < ends.size(); ++s) {
-      INFO("p " << p << " v " << v << " m " << m << " stage " << s);
+      CAPTURE(schedule.name, passes.stages, passes.chunks, passes.microbatches, s);
       CHECK(bound[s] <= ends[s] * (1 + 1e-9));
     }
     looseness = std::max(looseness, latest(ends) / latest(bound) - 1);
   }
-  CHECK(looseness < 0.35);  // uneven chunks of interleaved pipelines; else it decides
+  // Uneven chunks of interleaved pipelines, and a V that waits for memory; else it decides.
+  CHECK(looseness < (schedule.placement == ChunkPlacement::kV ? 1.2 : 0.35));
 }
 
 TEST_CASE("rounds that are skipped add what the last one added", "[planner][parallel][pipeline]") {

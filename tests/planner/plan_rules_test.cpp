@@ -170,8 +170,7 @@ void each_combination(const Job& job, const Visit& visit) {
         for (const std::int32_t expert : divisors_of(devices))
           for (p.micro = 1; p.micro <= job.batch.global; ++p.micro)
             for (p.virtual_stages = 1; p.virtual_stages <= 3; ++p.virtual_stages)
-              for (const ScheduleKind schedule :
-                   {ScheduleKind::kOneFOneB, ScheduleKind::kGpipe, ScheduleKind::kZbH1})
+              for (const ScheduleKind schedule : searched_schedules(job))
                 for (const bool sequence_parallel : {false, true})
                   for (const auto& [zero, level] :
                        {std::pair{0, 0}, {1, 0}, {2, 0}, {3, 0}, {3, 1}})

@@ -235,7 +235,7 @@ std::vector<Plan> plans(const std::string& family, int ranks) {
     }
     return listed();
   }
-  const auto add = [&](const char* name, std::int64_t tensor, std::int64_t pipeline,
+  const auto add = [&](std::string_view name, std::int64_t tensor, std::int64_t pipeline,
                        auto&& change) {
     Job job = family == "mixture" ? experts_job() : transformer_job();
     job.devices = ranks;
@@ -279,14 +279,14 @@ std::vector<Plan> plans(const std::string& family, int ranks) {
     add("tensor", ranks, 1, nothing);
     add("sequence", ranks, 1, [](Parallel& p) { p.sequence_parallel = true; });
     add("pipeline", 1, ranks, nothing);
-    add("gpipe", 1, 2, [](Parallel& p) { p.schedule = ScheduleKind::kGpipe; });
+    for (const ScheduleTraits& s : kSchedules) {
+      add(s.name, 1, 2, [&s](Parallel& p) {
+        p.schedule = s.kind;
+        p.virtual_stages = s.least_chunks;
+      });
+    }
     add("interleaved", 1, 2, [](Parallel& p) { p.virtual_stages = 2; });
     add("zero", 1, 1, [](Parallel& p) { p.zero = 1; });
-    add("zb-h1", 1, 2, [](Parallel& p) { p.schedule = ScheduleKind::kZbH1; });
-    add("zb-v", 1, 2, [](Parallel& p) {
-      p.schedule = ScheduleKind::kZbV;
-      p.virtual_stages = 2;
-    });
     add("zero 2", 1, 1, [](Parallel& p) { p.zero = 2; });
     add("zero 3", 1, 1, [](Parallel& p) { p.zero = 3; });
     add("zero 3, overlap", 1, 1, [](Parallel& p) {

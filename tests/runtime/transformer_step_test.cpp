@@ -109,24 +109,28 @@ std::vector<Plan> plans() {
       p.parallel.zero_reshard = false;
     });
   }
-  for (const bool overlapped : {false, true}) {
-    const std::string how = overlapped ? ", overlapped" : "";
-    const auto zb = [&](Plan& p) {
-      p.parallel.schedule = ScheduleKind::kZbV;
-      p.parallel.virtual_stages = 2;
+  for (const ScheduleTraits& schedule : kSchedules) {
+    const bool overlapped = schedule.hops.pairs;
+    const std::string name(schedule.name);
+    const auto in_order = [&](Plan& p) {
+      p.parallel.schedule = schedule.kind;
+      p.parallel.virtual_stages = schedule.least_chunks;
       if (overlapped) {
         overlap(p);
       }
     };
-    add(plan("zb-v" + how, 1, 2, 1), zb);
-    add(plan("zb-v, all" + how, 2, 2, 2), [&](Plan& p) {
-      zb(p);
+    const std::int64_t stages = schedule.least_chunks == 1 ? 4 : 2;  // of four layers
+    add(plan(name, 1, stages, 1), in_order);
+    if (schedule.placement != ChunkPlacement::kV) {
+      continue;
+    }
+    add(plan(name + ", all", 2, 2, 2), [&](Plan& p) {
+      in_order(p);
       p.parallel.sequence_parallel = true;
       p.parallel.zero = 1;
       p.parallel.recompute.kind = RecomputeKind::kSelective;
     });
   }
-  add(plan("gpipe", 1, 2, 1), [](Plan& p) { p.parallel.schedule = ScheduleKind::kGpipe; });
   add(plan("interleaved", 1, 2, 1), [](Plan& p) { p.parallel.virtual_stages = 2; });
   // Four layers as [0, 2, 2, 0], as [0, 1, 1, 1, 1, 0] and as [3, 1].
   const auto empty_ends = [](Plan& p) { p.parallel.pipeline_split = {1, 1, {}}; };

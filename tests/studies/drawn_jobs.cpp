@@ -114,10 +114,12 @@ Settings options_of(Draw& draw, const TransformerWorkload& model, const Degrees&
     if (chunks > 1) {
       add("parallel.virtual_stages", chunks);
     } else {
-      add("parallel.schedule", one_of<std::string>(draw, {"1f1b", "1f1b", "gpipe", "zb-h1"}));
+      add("parallel.schedule",
+          one_of<std::string>(draw, {"1f1b", "1f1b", "gpipe", "zb-h1", "zb-h2"}));
     }
     if (draw.one_in(12)) {
-      set.back() = "parallel.schedule=zb-v";
+      set.back() = "parallel.schedule=" +
+                   one_of<std::string>(draw, {"zb-v", "v-half", "v-min", "dualpipe-v"});
       add("parallel.virtual_stages", 2);
     }
   }

@@ -95,7 +95,12 @@ std::optional<PlanPoint> drawn_plan(const PlanRequest& r, Draw& draw) {
     p.data = static_cast<std::int32_t>(r.job.devices / used);
     p.micro = static_cast<std::int32_t>(*r.fixed.micro);
     p.virtual_stages = static_cast<std::int32_t>(draw({1, 2, 3, 4, 7, 8}));
-    p.schedule = static_cast<ScheduleKind>(draw({0, 1, 2}));
+    const std::vector<ScheduleKind> schedules = planner::searched_schedules(r.job);
+    p.schedule =
+        schedules[static_cast<std::size_t>(draw({0, 0, 1, 2, 3, 4, 5, 6})) % schedules.size()];
+    if (splits_weights(p.schedule)) {
+      p.virtual_stages = static_cast<std::int32_t>(traits_of(p.schedule).least_chunks);
+    }
     p.embedding_layers = static_cast<std::int32_t>(draw({0, 1}));
     p.head_layers = static_cast<std::int32_t>(draw({0, 1, 2, 3}));
     p.zero = static_cast<std::int32_t>(draw({0, 1, 2, 3}));

@@ -56,8 +56,7 @@ struct Run {
 /// Every stage works through its list; a pass of `times` (forward, backward, weights) waits for the
 /// one before it along the layers. Stages that wait for each other for ever end the run.
 Run run(ScheduleKind kind, const PipelineShape& shape, const std::array<std::int64_t, 3>& times) {
-  const VirtualStages v{shape.stages, shape.chunks,
-                        kind == ScheduleKind::kZbV ? ChunkPlacement::kV : ChunkPlacement::kRound};
+  const VirtualStages v{shape.stages, shape.chunks, traits_of(kind).placement};
   std::vector<std::vector<ScheduleStep>> lists;
   for (std::int32_t i = 0; i < shape.stages; ++i) {
     lists.push_back(pipeline_schedule(kind, shape, i));
@@ -172,25 +171,107 @@ std::int64_t zero_bubble_makespan(const PipelineShape& shape, std::int64_t forwa
 
 }  // namespace
 
-TEST_CASE("ZB-V idles for one chunk's pass a stage and keeps what 1F1B keeps",
-          "[workloads][schedule]") {
-  for (const std::int32_t p : {2, 4, 8, 16}) {
-    for (const std::int32_t m : {1, p, 2 * p, 4 * p + 1}) {
-      CAPTURE(p, m);
-      const PipelineShape shape{p, 2, m};
-      const std::int64_t longest = run(ScheduleKind::kZbV, shape, {1, 1, 1}).makespan();
-      // The last stage begins p - 1 slots late and has 6 m passes; 1F1B would idle 6 (p - 1) slots.
-      CHECK(longest >= 6 * m + p - 1);
-      if (m >= 2 * p) {
-        CHECK(longest == 6 * m + p - 1);
-      }
-      for (std::int32_t i = 0; i < p; ++i) {
-        const auto steps = pipeline_schedule(ScheduleKind::kZbV, shape, i);
-        CHECK(most_in_flight(steps) <= 2 * p);
-        std::map<std::pair<Pass, std::int32_t>, std::int32_t> next;
-        for (const ScheduleStep& s : steps) {
-          CHECK(s.microbatch == next[{s.pass, s.chunk}]++);
+namespace {
+
+/// Chunks in flight in a V of p stages at most, arXiv 2405.15362 (table of V-Min, V-Half, V-ZB, in
+/// micro-batches: (p + 4) / 3, (p + 2) / 2, p) and 2412.19437 (PP + 1 of PP / 2 stages), and the
+/// longest bubble in passes of one chunk: 2 p / 3 and p / 2 of 1F1B's share are 4 p and 3 p.
+struct VClaim {
+  ScheduleKind kind;
+  std::int64_t in_flight, bubble;
+};
+std::vector<VClaim> v_claims(std::int64_t p) {
+  return {{ScheduleKind::kZbV, 2 * p, p - 1},
+          {ScheduleKind::kDualPipeV, 2 * p + 1, p - 1},
+          {ScheduleKind::kVHalf, 2 * ((p + 2) / 2), 3 * p},
+          {ScheduleKind::kVMin, 2 * ((p + 4) / 3), 4 * p}};
+}
+
+}  // namespace
+
+TEST_CASE("schedules of a V keep and idle what their papers say", "[workloads][schedule]") {
+  for (std::int32_t p = 2; p <= 16; ++p) {
+    for (const VClaim& claim : v_claims(p)) {
+      for (std::int32_t m = 1; m <= 64; m += m < 2 * p ? 1 : 7) {
+        CAPTURE(name_of(claim.kind), p, m);
+        const PipelineShape shape{p, 2, m};
+        const std::int64_t longest = run(claim.kind, shape, {1, 1, 1}).makespan();
+        // The last stage begins p - 1 slots late and has 6 m passes; one micro-batch goes 4 p ways.
+        CHECK(longest >= std::max(6 * m + p - 1, 4 * p));
+        CHECK(longest <= 6 * m + (m < p ? 4 * p : claim.bubble));
+        std::int64_t most = 0;
+        for (std::int32_t i = 0; i < p; ++i) {
+          const auto steps = pipeline_schedule(claim.kind, shape, i);
+          REQUIRE(steps.size() == static_cast<std::size_t>(6 * m));
+          most = std::max(most, most_in_flight(steps));
+          std::map<std::pair<Pass, std::int32_t>, std::int32_t> next;
+          for (const ScheduleStep& s : steps) {
+            REQUIRE(s.microbatch == next[{s.pass, s.chunk}]++);
+          }
         }
+        CHECK(most <= std::min(claim.in_flight, std::int64_t{2} * m));
+        if (m >= 2 * p) {
+          CHECK(most == claim.in_flight);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("with more than three rounds a V goes on as it did", "[workloads][schedule]") {
+  for (const std::int32_t p : {2, 3, 6}) {
+    for (const VClaim& claim : v_claims(p)) {
+      CAPTURE(name_of(claim.kind), p);
+      const auto makespan = [&](std::int32_t m) {
+        return run(claim.kind, {p, 2, m}, {10, 12, 7}).makespan();
+      };
+      // A round each, of p micro-batches that are all alike.
+      CHECK(makespan(6 * p) - makespan(5 * p) == makespan(8 * p) - makespan(7 * p));
+      CHECK(makespan(4 * p) - makespan(3 * p) <= makespan(3 * p) - makespan(2 * p) + 10);
+    }
+  }
+}
+
+TEST_CASE("DualPipeV runs a forward beside the backward of another micro-batch",
+          "[workloads][schedule]") {
+  for (const std::int32_t p : {2, 3, 8}) {
+    const std::int32_t m = 5 * p;
+    for (std::int32_t i = 0; i < p; ++i) {
+      CAPTURE(p, i);
+      const auto steps = pipeline_schedule(ScheduleKind::kDualPipeV, {p, 2, m}, i);
+      std::int64_t pairs = 0;
+      for (std::size_t n = 1; n < steps.size(); ++n) {
+        const ScheduleStep& s = steps[n];
+        pairs += steps[n - 1].pass == Pass::kForward && s.pass == Pass::kBackward &&
+                         s.chunk != steps[n - 1].chunk && s.microbatch != steps[n - 1].microbatch
+                     ? 1
+                     : 0;
+      }
+      // The authors' order leaves 2 (p - i - 1) + i + 1 + p - i - 1 forwards alone that fill the
+      // pipeline, and i + 1 of chunk 1.
+      CHECK(pairs >= 2 * m - 3 * p + i + 1);
+    }
+  }
+}
+
+TEST_CASE("ZB-H2 idles for nothing after its first forward, with nearly twice the memory",
+          "[workloads][schedule]") {
+  for (const std::int32_t p : {1, 2, 3, 4, 8}) {
+    for (const std::int32_t m : {1, p, 2 * p, 24}) {
+      CAPTURE(p, m);
+      const PipelineShape shape{p, 1, m};
+      const Run r = run(ScheduleKind::kZbH2, shape, {1, 1, 1});
+      for (std::int64_t i = 0; i < p; ++i) {
+        const auto steps =
+            pipeline_schedule(ScheduleKind::kZbH2, shape, static_cast<std::int32_t>(i));
+        CHECK(most_in_flight(steps) == std::min(m, 2 * p - 1));
+        if (m >= 2 * p - 1) {  // stage i begins i slots late and never waits again
+          CHECK(r.stages[static_cast<std::size_t>(i)] == 3 * m + i);
+        }
+      }
+      if (m >= 2 * p - 1) {
+        // m (F + B + W) + (p - 1) (F + B - 2 W), arXiv 2401.10241, table 1, on the first stage.
+        CHECK(run(ScheduleKind::kZbH2, shape, {10, 11, 9}).stages[0] == 30 * m + 3 * (p - 1));
       }
     }
   }

@@ -1,10 +1,10 @@
 #include "workloads/schedule/schedule.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "core/error.h"
+#include "workloads/schedule/v_schedule.h"
 
 namespace stepcast::workloads {
 namespace {
@@ -25,91 +25,40 @@ ScheduleStep nth_step(Pass pass, std::int64_t k, const PipelineShape& shape) {
   return {pass, pass == Pass::kForward ? chunk : shape.chunks - 1 - chunk, microbatch};
 }
 
-std::vector<ScheduleStep> zero_bubble(const PipelineShape& shape, std::int32_t stage) {
-  const std::int32_t m = shape.microbatches;
-  const std::int32_t warm_up = std::min(m, shape.stages - 1 - stage);
+/// A stage's passes where chunks take turns, or of one chunk.
+std::vector<ScheduleStep> in_turn(const ScheduleTraits& schedule, const PipelineShape& shape,
+                                  std::int32_t stage) {
+  const std::int64_t total = std::int64_t{shape.microbatches} * shape.chunks;
+  const std::int64_t behind = shape.stages - 1 - stage;
+  const std::int64_t warm_up =
+      std::min(total, schedule.ahead == 0 ? total
+                      : shape.chunks == 1 ? schedule.ahead * behind
+                                          : 2 * behind + (shape.chunks - 1) * turn_of(shape));
+  const bool splits = schedule.splits_weights;
+  const std::int64_t later = std::min(total, std::int64_t{schedule.ahead} * stage);
   std::vector<ScheduleStep> steps;
-  std::int32_t weights = 0;
-  for (std::int32_t k = 0; k < warm_up; ++k) {
-    steps.push_back({Pass::kForward, 0, k});
+  steps.reserve(static_cast<std::size_t>((splits ? 3 : 2) * total));
+  // With one chunk, groups only permute nothing: the k-th step is micro-batch k.
+  const auto add = [&](Pass pass, std::int64_t k) {
+    steps.push_back(shape.chunks == 1 ? ScheduleStep{pass, 0, static_cast<std::int32_t>(k)}
+                                      : nth_step(pass, k, shape));
+  };
+  for (std::int64_t k = 0; k < warm_up; ++k) {
+    add(Pass::kForward, k);
   }
-  for (std::int32_t k = 0; k < m; ++k) {
-    if (warm_up + k < m) {
-      steps.push_back({Pass::kForward, 0, warm_up + k});
+  for (std::int64_t k = 0; k < total; ++k) {
+    if (warm_up + k < total) {
+      add(Pass::kForward, warm_up + k);
     }
-    steps.push_back({Pass::kBackward, 0, k});
-    if (k >= stage) {
-      steps.push_back({Pass::kWeights, 0, weights++});
+    add(Pass::kBackward, k);
+    if (splits && k >= later) {
+      add(Pass::kWeights, k - later);
     }
   }
-  while (weights < m) {
-    steps.push_back({Pass::kWeights, 0, weights++});
+  for (std::int64_t k = total - later; splits && k < total; ++k) {
+    add(Pass::kWeights, k);
   }
   return steps;
-}
-
-/// The passes of one stage of a V of two chunks, micro-batches in order within a pass and chunk.
-class VOrder {
- public:
-  explicit VOrder(std::int32_t microbatches) : microbatches_(microbatches) {}
-  void forward(std::int32_t chunk) { add(Pass::kForward, chunk, microbatches_); }
-  void backward(std::int32_t chunk) { add(Pass::kBackward, chunk, microbatches_); }
-  void weights(std::int32_t chunk) { add(Pass::kWeights, chunk, done(Pass::kBackward, chunk)); }
-  [[nodiscard]] std::int32_t done(Pass pass, std::int32_t chunk) const {
-    return done_[static_cast<std::size_t>(pass)][static_cast<std::size_t>(chunk)];
-  }
-  std::vector<ScheduleStep> take() && { return std::move(steps_); }
-
- private:
-  void add(Pass pass, std::int32_t chunk, std::int32_t at_most) {
-    std::int32_t& count = done_[static_cast<std::size_t>(pass)][static_cast<std::size_t>(chunk)];
-    if (count < at_most) {
-      steps_.push_back({pass, chunk, count++});
-    }
-  }
-  std::int32_t microbatches_;
-  std::array<std::array<std::int32_t, 2>, 3> done_{};
-  std::vector<ScheduleStep> steps_;
-};
-
-std::vector<ScheduleStep> zero_bubble_v(const PipelineShape& shape, std::int32_t stage) {
-  const std::int32_t m = shape.microbatches;
-  const std::int32_t behind = shape.stages - stage;
-  VOrder order(m);
-  const auto times = [](std::int32_t count, const auto& passes) {
-    for (std::int32_t i = 0; i < count; ++i) {
-      passes();
-    }
-  };
-  const auto whole = [&order](std::int32_t chunk) {
-    order.forward(chunk);
-    order.backward(chunk);
-    order.weights(chunk);
-  };
-  // Until the first micro-batch is back on the first stage; until its gradient is.
-  times(2 * behind - 1, [&] { order.forward(0); });
-  times(stage, [&] {
-    order.forward(1);
-    order.forward(0);
-  });
-  times(behind, [&] { whole(1); });
-  while (order.done(Pass::kForward, 1) < m) {
-    whole(0);
-    whole(1);
-  }
-  times(stage, [&] {
-    order.backward(0);
-    order.backward(1);
-  });
-  times(behind, [&] {
-    order.backward(0);
-    order.weights(0);
-  });
-  for (const std::int32_t chunk : {1, 0}) {
-    times(m, [&] { order.backward(chunk); });
-    times(m, [&] { order.weights(chunk); });
-  }
-  return std::move(order).take();
 }
 
 }  // namespace
@@ -117,10 +66,12 @@ std::vector<ScheduleStep> zero_bubble_v(const PipelineShape& shape, std::int32_t
 std::vector<ScheduleStep> pipeline_schedule(ScheduleKind kind, const PipelineShape& shape,
                                             std::int32_t stage) {
   STEPCAST_CHECK(stage >= 0 && stage < shape.stages, "stage {} of {}", stage, shape.stages);
-  if (kind == ScheduleKind::kZbV) {
-    STEPCAST_CHECK(shape.chunks == 2, "zb-v with {} chunks", shape.chunks);
-    return zero_bubble_v(shape, stage);
+  const ScheduleTraits& schedule = traits_of(kind);
+  if (schedule.placement == ChunkPlacement::kV && shape.chunks > 1) {
+    return std::move(v_schedules(schedule.hops, shape)[static_cast<std::size_t>(stage)]);
   }
+  STEPCAST_CHECK(shape.chunks == 1 || !schedule.splits_weights, "{} with {} chunks", schedule.name,
+                 shape.chunks);
   const std::int64_t rest = shape.microbatches % turn_of(shape);
   if (shape.chunks > 1 && rest > 0 && rest < shape.stages) {
     throw InputError("parallel.virtual_stages",
@@ -128,36 +79,20 @@ std::vector<ScheduleStep> pipeline_schedule(ScheduleKind kind, const PipelineSha
                                  "{}; change batch.global or batch.micro",
                                  shape.microbatches, turn_of(shape)));
   }
-  const std::int64_t total = std::int64_t{shape.microbatches} * shape.chunks;
-  const std::int64_t behind = shape.stages - 1 - stage;
-  std::int64_t warm_up = total;
-  if (kind == ScheduleKind::kZbH1) {
-    STEPCAST_CHECK(shape.chunks == 1, "zb-h1 with {} chunks", shape.chunks);
-    return zero_bubble(shape, stage);
+  return in_turn(schedule, shape, stage);
+}
+
+std::vector<std::vector<ScheduleStep>> pipeline_schedules(ScheduleKind kind,
+                                                          const PipelineShape& shape) {
+  const ScheduleTraits& schedule = traits_of(kind);
+  if (schedule.placement == ChunkPlacement::kV && shape.chunks > 1) {
+    return v_schedules(schedule.hops, shape);
   }
-  if (kind == ScheduleKind::kOneFOneB) {
-    warm_up =
-        shape.chunks == 1 ? behind : 2 * behind + (shape.chunks - 1) * turn_of(shape);
-    warm_up = std::min(warm_up, total);
+  std::vector<std::vector<ScheduleStep>> all;
+  for (std::int32_t stage = 0; stage < shape.stages; ++stage) {
+    all.push_back(pipeline_schedule(kind, shape, stage));
   }
-  // With one chunk, groups only permute nothing: the k-th step is micro-batch k.
-  const auto step = [&shape](Pass pass, std::int64_t k) {
-    return shape.chunks == 1 ? ScheduleStep{pass, 0, static_cast<std::int32_t>(k)}
-                             : nth_step(pass, k, shape);
-  };
-  std::vector<ScheduleStep> steps;
-  steps.reserve(static_cast<std::size_t>(2 * total));
-  for (std::int64_t k = 0; k < warm_up; ++k) {
-    steps.push_back(step(Pass::kForward, k));
-  }
-  for (std::int64_t k = warm_up; k < total; ++k) {
-    steps.push_back(step(Pass::kForward, k));
-    steps.push_back(step(Pass::kBackward, k - warm_up));
-  }
-  for (std::int64_t k = total - warm_up; k < total; ++k) {
-    steps.push_back(step(Pass::kBackward, k));
-  }
-  return steps;
+  return all;
 }
 
 std::int64_t most_in_flight(const std::vector<ScheduleStep>& schedule) {

@@ -40,17 +40,25 @@ struct PipelineShape {
 ///                 so every stage has min(m, p) micro-batches in flight and the bubble is
 ///                 (p - 1) (F + B - W) for W <= B and m >= p, where 1F1B's is
 ///                 (p - 1) (F + B + W). Qi et al., arXiv 2401.10241, section 3.
-///   ZB-V          two chunks in a V (chunk 1 runs back from the last stage), weight gradients
-///                 apart: forwards of chunk 0 until micro-batch 0 is back at the stage, then both
-///                 chunks in turn as F B W; what is left of the weight gradients fills the end. 2 p
-///                 chunks are in flight at most, as much as on 1F1B's first stage. With passes of
-///                 equal time and m >= 2 p a step takes 6 m + p - 1 of them, where 1F1B takes
-///                 6 (m + p - 1). Qi et al., arXiv 2401.10241, section 6.
+///   ZB-H2         the same with w = 2 (p - 1 - i) and weight gradients after backward k + 2 i:
+///                 2 p - 1 in flight and a bubble of (p - 1) (F + B - 2 W). Ibid.
+///   V             two chunks in a V (chunk 1 runs back from the last stage), weight gradients
+///                 apart: workloads/schedule/v_schedule.h. ZB-V has at most p micro-batches in
+///                 flight and, with passes of equal time and m >= p, takes 6 m + p - 1 of them,
+///                 where 1F1B takes 6 (m + p - 1); V-Half has p / 2 + 1 and takes 6 m + 3 p at
+///                 most, V-Min p / 3 + 4 / 3 and 6 m + 4 p at most. DualPipeV has p + 1 / 2:
+///                 every forward is followed by the backward of another micro-batch, whose
+///                 exchanges run beside it (arXiv 2412.19437, section 3.2.1); where its authors
+///                 leave backwards of the last micro-batches whole, these are split too.
 /// Forwards of a chunk go in the order of micro-batches, and backwards too, so messages match
 /// first-in first-out. Errors: InputError for an interleaved pipeline with 0 < m mod g < p. Source:
 /// Narayanan et al., arXiv 2104.04473, section 2.2; Huang et al., arXiv 1811.06965.
 std::vector<ScheduleStep> pipeline_schedule(ScheduleKind kind, const PipelineShape& shape,
                                             std::int32_t stage);
+
+/// Those of all stages: in a V they take no longer than one.
+std::vector<std::vector<ScheduleStep>> pipeline_schedules(ScheduleKind kind,
+                                                          const PipelineShape& shape);
 
 /// Most (chunk, micro-batch) pairs of a stage that are past their forward and not past their
 /// backward (and weight gradients, where apart) at one time.

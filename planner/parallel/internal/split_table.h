@@ -56,8 +56,9 @@ class SplitTable {
  public:
   SplitTable(const Job& job, const ParallelSpace& space, const ParallelSearchOptions& options);
 
-  [[nodiscard]] const PipelineLayout& layout(std::int32_t stages, const DealChoice& deal) const {
-    return layouts_.at(key_of(stages, deal));
+  [[nodiscard]] const PipelineLayout& layout(std::int32_t stages, const DealChoice& deal,
+                                             ScheduleKind schedule = {}) const {
+    return layouts_.at(key_of(stages, deal, traits_of(schedule).placement));
   }
   /// Evaluated when the first task comes to it: the time limit may end the search before.
   Split& sharded(std::size_t split);
@@ -78,9 +79,10 @@ class SplitTable {
 
  private:
   /// Layers by stage and chunk are the same for all splits with that pipeline.
-  using LayoutKey = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>;
-  static LayoutKey key_of(std::int32_t stages, const DealChoice& deal) {
-    return {stages, deal.virtual_stages, deal.embedding_layers, deal.head_layers};
+  using LayoutKey =
+      std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, ChunkPlacement>;
+  static LayoutKey key_of(std::int32_t stages, const DealChoice& deal, ChunkPlacement placement) {
+    return {stages, deal.virtual_stages, deal.embedding_layers, deal.head_layers, placement};
   }
   void make_layouts(const PlanPoint& split);
   [[nodiscard]] double overlapped(ClosedFormModel& path, PlanPoint point,
