@@ -89,6 +89,7 @@ class Planning {
     const bool slower = !options_.form.slow_tiers || !options_.form.slow_tiers->empty();
     // Slower memory may be the faster plan while memory is scarce.
     const PlanSpaceOptions slow{.group_sizes = spaces.front(),
+                                .row_tiers = ranges,
                                 .slow_tiers = true,
                                 .dedup = job_.embedding_dedup,
                                 .form = options_.form};
