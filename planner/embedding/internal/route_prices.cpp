@@ -177,9 +177,6 @@ double RoutePrices::replica_sync(double elements, std::int64_t copies, std::int6
   if (line_.fit == LineFit::kBelow) {
     return link(OpKind::kAllReduce, job_.formats.gradient, copies, step).beyond_start(bytes);
   }
-  if (line_.fit == LineFit::kBelow) {
-    return link(OpKind::kAllReduce, job_.formats.gradient, copies, step).beyond_start(bytes);
-  }
   // A large table has a bucket to itself; small ones share theirs.
   const double bucket =
       std::max(bytes, std::min(job_.parallel.bucket.base(), replicated_ * gradient_bytes_));
@@ -232,16 +229,7 @@ double RoutePrices::sync_start(std::int64_t copies, std::int64_t step) const {
 /// In the order of `fixed`: ids, then routes, then kernels of what single ranks hold, then copies
 /// on groups of ranks, then node reduces by size of groups.
 std::uint32_t RoutePrices::charges(EmbeddingRoute route, std::int64_t group) const {
-  enum Charge : std::uint32_t {
-    kIds,
-    kExchange,
-    kReduce,
-    kSequence,
-    kReplicated,
-    kHeld,
-    kCopies,
-    kNode
-  };
+  enum Charge { kIds, kExchange, kReduce, kSequence, kReplicated, kHeld, kCopies, kNode };
   const auto with_ids = [](std::size_t charge) { return 1U << kIds | 1U << charge; };
   const auto held = [&with_ids](std::size_t charge) { return with_ids(charge) | 1U << kHeld; };
   switch (kind_of(route)) {
@@ -255,15 +243,14 @@ std::uint32_t RoutePrices::charges(EmbeddingRoute route, std::int64_t group) con
     case EmbeddingRoute::kGroupReduce:
     case EmbeddingRoute::kGroupSequence: {
       const bool rows = kind_of(route) == EmbeddingRoute::kGroupSequence;
-      const auto start = [&](OpKind kind, Format format) {
-        return link(kind, format, group, 1).start;
-      };
+      const double there = link(rows ? OpKind::kAllToAllV : OpKind::kReduceScatter,
+                                job_.formats.all_to_all_forward, group, 1)
+                               .start;
+      const double back = link(rows ? OpKind::kAllToAllV : OpKind::kAllGather,
+                               job_.formats.all_to_all_backward, group, 1)
+                              .start;
       copies_start_ =
-          std::min(copies_start_, start(rows ? OpKind::kAllToAllV : OpKind::kReduceScatter,
-                                        job_.formats.all_to_all_forward) +
-                                      start(rows ? OpKind::kAllToAllV : OpKind::kAllGather,
-                                            job_.formats.all_to_all_backward) +
-                                      sync_start(job_.devices / group, group));
+          std::min(copies_start_, there + back + sync_start(job_.devices / group, group));
       return with_ids(kCopies);
     }
     case EmbeddingRoute::kSequence:
