@@ -88,14 +88,21 @@ class Planning {
     }
     const bool slower = !options_.form.slow_tiers || !options_.form.slow_tiers->empty();
     // Slower memory may be the faster plan while memory is scarce.
-    const PlanSpaceOptions slow{.group_sizes = spaces.front(),
-                                .slow_tiers = true,
-                                .dedup = job_.embedding_dedup,
-                                .form = options_.form};
-    if (options_.slow_tiers && slower && !outside && (!found || scarce_)) {
-      explore(slow, true);
-    } else if (options_.slow_tiers && slower && !outside && memory_decides_) {
-      note_step_bound(slow);
+    PlanSpaceOptions slow{.group_sizes = spaces.front(),
+                          .row_tiers = ranges && result_.best() == nullptr,
+                          .slow_tiers = true,
+                          .dedup = job_.embedding_dedup,
+                          .form = options_.form};
+    if (options_.slow_tiers && slower && !outside) {
+      const bool searched = !found || scarce_;
+      wider_follow_ = slow.row_tiers != ranges;
+      if (searched) {
+        explore(slow, true);
+      }
+      if (searched ? wider_follow_ : memory_decides_) {
+        slow.row_tiers = ranges;
+        note_step_bound(slow);
+      }
     }
     finish();
     return std::move(result_);

@@ -284,28 +284,25 @@ double EmbeddingPrices::gradient(const Lookups& l, LineFit fit) const {
   return price(gradient_, l, fit);
 }
 
-std::function<double(double)> EmbeddingPrices::transfer(OpKind kind, Format format,
-                                                        std::int64_t members,
-                                                        std::int64_t step) const {
+LinearPrice EmbeddingPrices::link(OpKind kind, Format format, std::int64_t members,
+                                  std::int64_t step, double bytes, const LineOf& line) const {
+  if (members <= 1) {
+    return {};
+  }
   std::vector<std::int32_t> ranks;
   for (std::int64_t i = 0; i < members; ++i) {
     ranks.push_back(static_cast<std::int32_t>(i * step));
   }
-  return [this, kind, format, shape = group_shape(model_.system(), ranks, job_.devices),
-          element = bits_per_element(format, 1024) / 8](double size) {
+  const GroupShape shape = group_shape(model_.system(), ranks, job_.devices);
+  const double element = bits_per_element(format, 1024) / 8;
+  const auto time = [&](double size) {
     Op op;
     op.kind = kind;
     op.format = format;
     op.shape[0] = std::llround(std::max(1.0, size / element));
     return model_.collective(op, shape).time.base();
   };
-}
-
-LinearPrice EmbeddingPrices::link(OpKind kind, Format format, std::int64_t members,
-                                  std::int64_t step, double bytes, const LineOf& line) const {
-  return members <= 1
-             ? LinearPrice{}
-             : line_of(line, transfer(kind, format, members, step), std::max(bytes, 4096.0));
+  return line_of(line, time, std::max(bytes, 4096.0));
 }
 
 LinearPrice EmbeddingPrices::memory_bound(OpKind kind, double bytes, const LineOf& line) const {
@@ -386,7 +383,6 @@ const EmbeddingPrices::DenseStep& EmbeddingPrices::dense_step() const {
       const Op& op = program.ops[o];
       if (op.kind == OpKind::kAllReduce) {
         dense.all_reduce += model_.collective(op, everyone).time.base();
-        dense.gradient_bytes += format_bytes(op.format, 1, op.shape[0]).base();
       }
       const bool sparse = op.phase == Phase::kInput || class_of(op.kind) == OpClass::kEmbedding;
       const bool rows =

@@ -95,10 +95,6 @@ class EmbeddingPrices {
                                  std::int64_t step, double bytes, const LineOf& line) const;
   /// Memory-bound kernel around `bytes` read and written.
   [[nodiscard]] LinearPrice memory_bound(OpKind kind, double bytes, const LineOf& line) const;
-  /// Seconds of such a collective by its bytes, as the simulation asks the model.
-  [[nodiscard]] std::function<double(double)> transfer(OpKind kind, Format format,
-                                                       std::int64_t members,
-                                                       std::int64_t step) const;
   /// Dense optimizer of replicated rows of so many columns, and zeroing their gradient: price per
   /// element.
   [[nodiscard]] LinearPrice dense_update(double elements, std::int64_t width,
@@ -109,7 +105,6 @@ class EmbeddingPrices {
   struct DenseStep {
     double compute = 0;
     double all_reduce = 0;
-    double gradient_bytes = 0;  ///< that are all-reduced
     /// Parts of `compute`: the layers before the tables, forward and backward, during which rows
     /// may be exchanged; and the optimizer.
     double before_tables = 0, optimizer = 0;

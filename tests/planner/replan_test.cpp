@@ -239,6 +239,7 @@ TEST_CASE("the front around a plan begins with the plan and gains by every byte"
 TEST_CASE("a plan with row tiers is re-planned too", "[planner][replan][row_tiers]") {
   Job job = test::dlrm_job(16, 4, 2'000'000, 64, 20);
   job.system = zoo_job("rm2", 16).system;
+  job.batch.global *= 8;  // rows that travel cost more than starts of kernels of copies
   for (EmbeddingTable& t : test::model_of(job).tables) {
     t.mode = PoolingMode::kSequence;
     t.access = std::make_shared<Access>(Access::zipf(t.rows, 1.2));

@@ -12,8 +12,6 @@ namespace {
 
 constexpr double kIdBytes = 8;
 constexpr double kLengthBytes = 4;
-/// Bytes of replicas' gradients that join those of the dense model, and the next more.
-constexpr double kLeastJoined = 1024, kMostJoined = 1e11, kMoreJoined = 1.3;
 
 double element_bytes(Format f) { return bits_per_element(f, 1024) / 8; }
 
@@ -78,8 +76,6 @@ RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit 
   reduce_ = to_all(OpKind::kReduceScatter, forward, reduced * forward_bytes_);
   gather_ = to_all(OpKind::kAllGather, backward, reduced * backward_bytes_);
   replicated_ = std::max(small_elements, 1e5);
-  joining_ = fit == LineFit::kBelow && devices > 1 ? least_rise() : 0;
-  update_ = prices.dense_update(replicated_, 0, line_);
   zero_ = prices.zeroing(replicated_, line_);
   pool_forward_ = prices.memory_bound(OpKind::kSequencePoolForward, row_elements * 4, line_);
   pool_backward_ = prices.memory_bound(OpKind::kSequencePoolBackward, row_elements * 4, line_);
@@ -87,21 +83,6 @@ RoutePrices::RoutePrices(const Job& job, const EmbeddingPrices& prices, LineFit 
 
 double RoutePrices::id_bytes(const EmbeddingTable& table) const {
   return table.id_bytes() - (job_.system.framework.narrow_ids ? kIdBytes / 2 : 0);
-}
-
-double RoutePrices::least_rise() const {
-  // A replica shares a bucket, or has one to itself where it is large; larger sums cost less a
-  // byte.
-  const auto time = prices_.transfer(OpKind::kAllReduce, job_.formats.gradient, job_.devices, 1);
-  const double shared = std::min(prices_.dense_step().gradient_bytes, job_.parallel.bucket.base());
-  double least = std::numeric_limits<double>::infinity();
-  for (double more = kLeastJoined; more < kMostJoined; more *= kMoreJoined) {
-    least = std::min(least, (time(shared + more) - time(shared)) / more);
-    if (time(more) > line_.longest) {
-      break;
-    }
-  }
-  return std::max(0.0, least);
 }
 
 // Around an even exchange bytes sent equal bytes received.
@@ -184,16 +165,15 @@ const LinearPrice& RoutePrices::link(OpKind kind, Format format, std::int64_t me
   const auto [it, fresh] = links_.try_emplace(
       std::make_tuple(static_cast<int>(kind), static_cast<int>(format), members, step));
   if (fresh) {
-    it->second = prices_.link(kind, format, members, step, typical_rows_ * 4, line_);
+    const double bytes =
+        kind == OpKind::kAllReduce ? replicated_ * gradient_bytes_ : typical_rows_ * 4;
+    it->second = prices_.link(kind, format, members, step, bytes, line_);
   }
   return it->second;
 }
 
 double RoutePrices::replica_sync(double elements, std::int64_t copies, std::int64_t step) const {
   const double bytes = elements * gradient_bytes_;
-  if (line_.fit == LineFit::kBelow && copies == job_.devices) {
-    return joining_ * bytes;
-  }
   if (line_.fit == LineFit::kBelow) {
     return link(OpKind::kAllReduce, job_.formats.gradient, copies, step).beyond_start(bytes);
   }
@@ -203,7 +183,8 @@ double RoutePrices::replica_sync(double elements, std::int64_t copies, std::int6
   const auto [it, fresh] = sums_.try_emplace({copies, step, bucket});
   if (fresh) {
     it->second =
-        prices_.transfer(OpKind::kAllReduce, job_.formats.gradient, copies, step)(bucket) / bucket;
+        prices_.link(OpKind::kAllReduce, job_.formats.gradient, copies, step, bucket, line_)
+            .per_byte;
   }
   return it->second * bytes;
 }
@@ -221,9 +202,9 @@ double RoutePrices::group_ids(const EmbeddingTable& table, std::int64_t group,
 double RoutePrices::replica_update(double elements, std::int64_t width) const {
   const auto [it, fresh] = updates_.try_emplace(width);
   if (fresh) {
-    it->second = prices_.dense_update(replicated_, width, line_).per_byte;
+    it->second = prices_.dense_update(replicated_, width, line_);
   }
-  return (it->second + zero_.per_byte) * elements;
+  return it->second.start + (it->second.per_byte + zero_.per_byte) * elements;
 }
 
 std::pair<double, double> RoutePrices::pool_rows(double row_elements, double bag_elements) const {
@@ -238,13 +219,17 @@ double RoutePrices::exchange_inside(double elements, std::int64_t group) const {
          p.gather.beyond_start(elements * backward_bytes_);
 }
 
-/// Ids, and the kernels of copies: each group of ranks starts an exchange of its own.
-std::uint32_t RoutePrices::charges_of_copies() { return 1U << 0U | 1U << 4U; }
+double RoutePrices::sync_start(std::int64_t copies, std::int64_t step) const {
+  return job_.parallel.overlap.dense_all_reduce
+             ? 0
+             : link(OpKind::kAllReduce, job_.formats.gradient, copies, step).start /
+                   real(job_.sync_interval);
+}
 
-/// In the order of `fixed`: ids, then routes, then kernels of what single ranks hold, then node
-/// reduces by size of groups.
+/// In the order of `fixed`: ids, then routes, then kernels of what single ranks hold, then copies
+/// on groups of ranks, then node reduces by size of groups.
 std::uint32_t RoutePrices::charges(EmbeddingRoute route, std::int64_t group) const {
-  enum Charge : std::uint32_t { kIds, kExchange, kReduce, kSequence, kReplicated, kHeld, kNode };
+  enum Charge { kIds, kExchange, kReduce, kSequence, kReplicated, kHeld, kCopies, kNode };
   const auto with_ids = [](std::size_t charge) { return 1U << kIds | 1U << charge; };
   const auto held = [&with_ids](std::size_t charge) { return with_ids(charge) | 1U << kHeld; };
   switch (kind_of(route)) {
@@ -254,10 +239,21 @@ std::uint32_t RoutePrices::charges(EmbeddingRoute route, std::int64_t group) con
     case EmbeddingRoute::kExchange:
       return held(kExchange);
     case EmbeddingRoute::kReduce:
-    case EmbeddingRoute::kGroupReduce:
       return with_ids(kReduce);
+    case EmbeddingRoute::kGroupReduce:
+    case EmbeddingRoute::kGroupSequence: {
+      const bool rows = kind_of(route) == EmbeddingRoute::kGroupSequence;
+      const double there = link(rows ? OpKind::kAllToAllV : OpKind::kReduceScatter,
+                                job_.formats.all_to_all_forward, group, 1)
+                               .start;
+      const double back = link(rows ? OpKind::kAllToAllV : OpKind::kAllGather,
+                               job_.formats.all_to_all_backward, group, 1)
+                              .start;
+      copies_start_ =
+          std::min(copies_start_, there + back + sync_start(job_.devices / group, group));
+      return with_ids(kCopies);
+    }
     case EmbeddingRoute::kSequence:
-    case EmbeddingRoute::kGroupSequence:
       return held(kSequence);
     case EmbeddingRoute::kNodeReduce:
       return held(kNode + node(group).index);
@@ -278,12 +274,11 @@ std::vector<Femtoseconds> RoutePrices::fixed() const {
   charges.push_back(to_load(kernels + reduce_.start + gather_.start));
   charges.push_back(
       to_load(each + rows_.start + rows_back_.start + pool_forward_.start + pool_backward_.start));
-  // Gradients of replicas join the dense buckets: no all-reduce of their own, and one launch zeroes
-  // them with those of the dense model.
-  charges.push_back(to_load(job_.devices > 1 ? prices_.forward_start() + prices_.gradient_start() +
-                                                   update_.start / real(job_.sync_interval)
-                                             : kernels));
+  // One launch zeroes gradients of replicas with those of the dense model.
+  const double copied = prices_.forward_start() + prices_.gradient_start();
+  charges.push_back(to_load(job_.devices > 1 ? copied + sync_start(job_.devices, 1) : kernels));
   charges.push_back(to_load(kernels - each));
+  charges.push_back(std::isfinite(copies_start_) ? to_load(copied + copies_start_) : 0);
   std::vector<const NodePrices*> by_index(nodes_.size());
   for (const auto& [group, p] : nodes_) {
     by_index[p.index] = &p;

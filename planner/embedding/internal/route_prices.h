@@ -27,7 +27,8 @@ class RoutePrices {
   [[nodiscard]] bool arrives_ahead() const;
   /// The least share of an all-to-all's load that is of gradients.
   [[nodiscard]] double returning() const;
-  /// Ids (with their weights) that arrive at a rank, lengths of as many bags, and sorting into bags.
+  /// Ids (with their weights) that arrive at a rank, lengths of as many bags, and sorting into
+  /// bags.
   [[nodiscard]] double ids(const EmbeddingTable& table, double lookups) const;
   [[nodiscard]] double lengths(double bags) const;
   /// Looked-up rows or their sums by a route of one copy, forward, and their gradients back:
@@ -41,14 +42,12 @@ class RoutePrices {
   [[nodiscard]] LineFit fit() const { return line_.fit; }
   /// Reduce-scatter and all-gather of pooled rows inside groups.
   [[nodiscard]] double exchange_inside(double elements, std::int64_t group) const;
-  /// Charges of rows that have copies, none of them one for all ranks.
-  [[nodiscard]] static std::uint32_t charges_of_copies();
   /// The forward reduce-scatter inside a group, which is part of exchange() by kNodeReduce. Only
   /// the group waits for its ranks there, so a group that has much to look up and little to reduce
   /// makes up for it; 0 where exchanges do not follow the lookups on one stream of one step.
   [[nodiscard]] double reduce_inside(double elements, std::int64_t group) const;
-  /// Gradient all-reduce of replicated rows over `copies` ranks `step` apart: what the model says
-  /// of the bucket that they fill or share.
+  /// Gradient all-reduce of replicated rows over `copies` ranks `step` apart, in buckets that they
+  /// fill or share.
   [[nodiscard]] double replica_sync(double elements, std::int64_t copies, std::int64_t step) const;
   /// All-to-all of rows inside groups of consecutive ranks.
   [[nodiscard]] double group_exchange(std::int64_t group, double elements, bool forward) const;
@@ -57,11 +56,14 @@ class RoutePrices {
   /// Rows between a device and a slower tier; for a bound nothing where they are moved while the
   /// step before runs.
   [[nodiscard]] double tier_move(const Tier& tier, double bytes) const;
-  /// Dense optimizer on replicated rows of so many columns and zeroing their gradient.
+  /// Dense optimizer on a table's replicated rows of so many columns, which it starts for, and
+  /// zeroing their gradient.
   [[nodiscard]] double replica_update(double elements, std::int64_t width) const;
   /// Mean of arrived sequence rows, forward and backward.
   [[nodiscard]] std::pair<double, double> pool_rows(double row_elements, double bag_elements) const;
 
+  /// Start of the gradients' all-reduce over copies; 0 where it is overlapped with compute.
+  [[nodiscard]] double sync_start(std::int64_t copies, std::int64_t step) const;
   /// The charges of a route, as bits of `fixed`: of each but the local ones also that of ids.
   [[nodiscard]] std::uint32_t charges(EmbeddingRoute route, std::int64_t group = 1) const;
   /// Charges by bit; call once all options are made.
@@ -73,9 +75,6 @@ class RoutePrices {
     LinearPrice reduce, across, gather, across_back;
   };
   const NodePrices& node(std::int64_t group) const;
-  /// Least that a byte of replicas' gradients adds to the all-reduces of the dense ones, whose
-  /// buckets it joins.
-  [[nodiscard]] double least_rise() const;
   /// Bytes of an id, with its weight, on its way.
   [[nodiscard]] double id_bytes(const EmbeddingTable& table) const;
   const LinearPrice& link(OpKind kind, Format format, std::int64_t members,
@@ -90,13 +89,14 @@ class RoutePrices {
   double typical_rows_ = 0;  ///< the same of unpooled rows
   LinearPrice ids_, lengths_, unpack_, exchange_, exchange_back_, rows_, rows_back_, reduce_,
       gather_;
-  double joining_ = 0;  ///< least_rise() of a bound
-  LinearPrice update_, zero_;
+  LinearPrice zero_;
   double replicated_ = 0;  ///< elements of tables that would be, about
-  mutable std::map<std::int64_t, double> updates_;  ///< seconds an element, by columns
+  mutable std::map<std::int64_t, LinearPrice> updates_;                            ///< by columns
   mutable std::map<std::tuple<std::int64_t, std::int64_t, double>, double> sums_;  ///< a byte
   LinearPrice pool_forward_, pool_backward_;
   mutable std::map<std::int64_t, NodePrices> nodes_;
+  /// Least that collectives of copies on groups of ranks take to start, of the groups in use.
+  mutable double copies_start_ = std::numeric_limits<double>::infinity();
   mutable std::map<std::tuple<int, int, std::int64_t, std::int64_t>, LinearPrice> links_;
 };
 

@@ -82,7 +82,13 @@ class RowTierOptions : private OptionsOfTable {
         rows > 0 ? row * real(rows) : std::max(row, job_.parallel.bucket.base());
     return (choice_.replica_sync(bucket, copies, group) * (row / bucket) +
             choice_.replica_update(row, table_.dim)) /
-           real(job_.sync_interval);
+               real(job_.sync_interval) -
+           update_start();
+  }
+
+  /// Seconds of the optimizer of a level that has copies, before its first row.
+  [[nodiscard]] double update_start() const {
+    return choice_.replica_update(0, table_.dim) / real(job_.sync_interval);
   }
 
   [[nodiscard]] RowLevel level(std::int64_t group) const {
@@ -166,7 +172,7 @@ class RowTierOptions : private OptionsOfTable {
           if ((set >> i & 1U) != 0) {
             levels.push_back(all_levels[i]);
             chosen.push_back(sizes[i]);
-            cost += presence(choice_, sizes[i]);
+            cost += presence(choice_, sizes[i]) + (sizes[i] < job_.devices ? update_start() : 0);
           }
         }
         if (chosen.size() < 2) {
@@ -350,7 +356,6 @@ class RowTierOptions : private OptionsOfTable {
     PlacementOption o;
     o.group = static_cast<std::int32_t>(job_.devices);
     double looked_up = 0;
-    bool one_copy = false;  // of some rows
     LevelSums sums{.bytes = remap_bytes(table_)};
     std::int64_t first = 0;
     o.label = used != nullptr ? "row tiers in use" : "row tiers";
@@ -358,7 +363,7 @@ class RowTierOptions : private OptionsOfTable {
       const std::int64_t g = groups_used[i];
       const std::int64_t rows = cut.ends[i] - first;
       if (rows > 0) {
-        one_copy = one_copy || g == job_.devices;
+        o.routes |= routes_.charges(route(g), g);
         o.label += fmt::format(" {}/{}", shown_rows(rows), g);
         // Bound of the ledger: a stripe's first member has at most its hottest row more than the
         // mean.
@@ -389,8 +394,6 @@ class RowTierOptions : private OptionsOfTable {
     }
     o.bytes[0] =
         rounded_up(sums.bytes) + 4096 * static_cast<std::int64_t>(groups_used.size());  // rounding
-    o.routes = one_copy || routes_.fit() == LineFit::kNear ? routes_.charges(travels)
-                                                           : routes_.charges_of_copies();
     OptionMeaning m;
     m.kind = ShardingKind::kRowWise;
     m.group = job_.devices;
