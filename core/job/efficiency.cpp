@@ -10,6 +10,19 @@ namespace {
 
 constexpr const char* kForm = "step.efficiency";
 
+/// True if a device's group says more of the device than of a few runs: else its siblings, which
+/// may be slower GPUs, would have another factor by chance. Steps of a family without a group of
+/// its own need as many rows there as make such a group.
+bool speaks_for(const EfficiencyGroup& group, const EfficiencyKeys& keys) {
+  constexpr std::int64_t kRows = 5;  // of one source; of several any
+  constexpr std::int64_t kRowsOfFamilies = 10;
+  const bool other_family =
+      group.of.family.empty() && (keys.family == name_of(EfficiencyFamily::kExperts) ||
+                                  keys.family == name_of(EfficiencyFamily::kAdapters));
+  return group.of.device.empty() ||
+         (other_family ? group.rows >= kRowsOfFamilies : group.rows >= kRows || group.sources > 1);
+}
+
 }  // namespace
 
 std::string_view name_of(PlanFamily family) {
@@ -55,8 +68,9 @@ const EfficiencyGroup* nearest_efficiency(const EfficiencyTable& table,
     for (const std::string& of_family : {family, std::string()}) {
       EfficiencyKeys wanted = wider;
       wanted.family = of_family;
-      const auto found = std::find_if(table.groups.begin(), table.groups.end(),
-                                      [&](const EfficiencyGroup& g) { return g.of == wanted; });
+      const auto found = std::find_if(
+          table.groups.begin(), table.groups.end(),
+          [&](const EfficiencyGroup& g) { return g.of == wanted && speaks_for(g, keys); });
       if (found != table.groups.end()) {
         return &*found;
       }

@@ -1,6 +1,7 @@
 // The efficiency of a kind of plan, and the names of devices it is measured on.
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <tuple>
 
 #include "core/device_names.h"
 #include "core/job/efficiency.h"
@@ -59,6 +60,21 @@ TEST_CASE("an efficiency is that of the narrowest group that was measured", "[co
   CHECK(factor("CDNA 4", "mi355x", "megatron-core", "experts") == 1.4);
   CHECK(factor("", "mine", "mine", "adapters") == 1.25);
   CHECK(nearest_efficiency({}, {"Hopper", "h100", "megatron-core", "experts"}) == nullptr);
+}
+
+TEST_CASE("a few runs on a device do not set it apart from its siblings", "[core][efficiency]") {
+  EfficiencyTable t = table();
+  const EfficiencyKeys dense{"Hopper", "h100", "megatron-core", "dense"};
+  const EfficiencyKeys experts{"Hopper", "h100", "megatron-core", "experts"};
+  EfficiencyGroup& own = t.groups.back();  // of the device
+  for (const auto& [rows, sources, of_dense, of_experts] :
+       {std::tuple{4, 1, 1.15, 1.3}, {5, 1, 1.1, 1.3}, {3, 2, 1.1, 1.3}, {10, 1, 1.1, 1.1}}) {
+    own.rows = rows;
+    own.sources = sources;
+    CAPTURE(rows, sources);
+    CHECK(nearest_efficiency(t, dense)->factor == of_dense);
+    CHECK(nearest_efficiency(t, experts)->factor == of_experts);
+  }
 }
 
 TEST_CASE("an interval is that of the generation and family, wider where they were not measured",
