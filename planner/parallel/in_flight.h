@@ -22,8 +22,8 @@ class InFlight {
     /// Most bytes at any moment: keeps[chunk] of each micro-batch in flight, and
     /// during[2 * chunk + forward] of the pass at work. Where weight gradients have a pass of their
     /// own: keeps[3 * chunk + i] from forward to backward, from forward to weights, from backward
-    /// to weights; during[3 * chunk + i] in the backward, forward, weights. In a V the last of keeps
-    /// is what waits between the two chunks of the last stage. `at_moment` is scratch.
+    /// to weights; during[3 * chunk + i] in the backward, forward, weights. In a V the last of
+    /// keeps is what waits between the two chunks of the last stage. `at_moment` is scratch.
     [[nodiscard]] double bytes(const std::vector<double>& keeps, const std::vector<double>& during,
                                std::vector<double>& at_moment) const;
   };
