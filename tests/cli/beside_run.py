@@ -15,11 +15,16 @@ import tempfile
 MOST = 0.05
 DEVICE = {"name": "core", "memory": "8 GB", "bandwidth": "10 GB/s", "peak": {"fp32": "50 GFLOP/s"}, "source": "own"}
 TIERS = [{"name": "hbm"}, {"name": "ddr", "capacity": "64 GB", "bandwidth": "2 GB/s", "shared_by": 8}]
-FABRICS = {
-    "boards": [{"name": "board", "size": 8, "bandwidth": "5 MB/s", "latency": "300 us"},
-               {"name": "net", "size": 64, "bandwidth": "1 MB/s", "latency": "500 us"}],
-    "flat": [{"name": "board", "size": 64, "bandwidth": "2 MB/s", "latency": "300 us"}]}
 RULES = ("row_wise", "column_wise", "table_wise", "table_row_wise", "data_parallel", "tiered", "search", "auto")
+
+
+def fabric_of(name, ranks):
+    """Links so slow that they decide the step, though ranks share the cores of this machine."""
+    rate = 1 if ranks <= 16 else 0.25
+    if name == "flat":
+        return [{"name": "board", "size": 64, "bandwidth": f"{2 * rate} MB/s", "latency": "300 us"}]
+    return [{"name": "board", "size": 8, "bandwidth": f"{5 * rate} MB/s", "latency": "300 us"},
+            {"name": "net", "size": 64, "bandwidth": f"{rate} MB/s", "latency": "500 us"}]
 
 
 def tables(mode, exponent):
@@ -73,8 +78,9 @@ def main(stepcast, *cases):
     for case in cases:
         kind, mode, ranks, pipeline, fabric, exponent = (case.split(":") + ["1.2"])[:6]
         with tempfile.TemporaryDirectory() as folder:
-            files = {"slow.json": {"name": "slow", "device": DEVICE, "tiers": TIERS, "fabric": FABRICS[fabric],
-                                   "host": {"devices": FABRICS[fabric][0]["size"], "cores": 8}},
+            levels = fabric_of(fabric, int(ranks))
+            files = {"slow.json": {"name": "slow", "device": DEVICE, "tiers": TIERS, "fabric": levels,
+                                   "host": {"devices": levels[0]["size"], "cores": 8}},
                      "job.json": job_of(kind, mode, int(ranks), pipeline, float(exponent))}
             for name, content in files.items():
                 (pathlib.Path(folder) / name).write_text(json.dumps(content))
