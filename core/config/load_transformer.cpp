@@ -91,29 +91,33 @@ MixtureOfExperts experts_from(const Value& v, std::int64_t layers) {
   return m;
 }
 
+/// Columns of a head that rotary positions turn.
+template <class S>
+Key<S> rope_key() {
+  Key<S> rope = integer_key("rope_dim", &S::rope_dim, 0, 1 << 16, "rotary columns of a head")
+                    .needed("the rotary columns of a head");
+  rope.read = [read = rope.read](const Value& v, S& s, const Reading& reading) {
+    read(v, s, reading);
+    if (s.rope_dim % 2 != 0) {
+      v.fail("an even width: rotary positions turn pairs");
+    }
+  };
+  return rope;
+}
+
 const Keys<LatentAttention>& latent_keys() {
   using A = LatentAttention;
-  static const Keys<A> keys = [] {
-    Key<A> rope = integer_key("rope_dim", &A::rope_dim, 0, 1 << 16, "rotary columns of a head")
-                      .needed("the rotary columns of a head");
-    rope.read = [read = rope.read](const Value& v, A& a, const Reading& reading) {
-      read(v, a, reading);
-      if (a.rope_dim % 2 != 0) {
-        v.fail("an even width: rotary positions turn pairs");
-      }
-    };
-    return Keys<A>{
-        integer_key("q_rank", &A::q_rank, 0, kWidest,
-                    "width of compressed queries; 0: they are not compressed")
-            .usual(0),
-        integer_key("kv_rank", &A::kv_rank, 1, kWidest, "width of compressed keys and values")
-            .needed("the width of the compressed keys and values"),
-        std::move(rope),
-        integer_key("nope_dim", &A::nope_dim, 1, 1 << 16, "other columns of a head's query")
-            .needed("the other columns of a head's query"),
-        integer_key("v_dim", &A::v_dim, 1, 1 << 16, "width of a head's value")
-            .needed("the width of a head's value")};
-  }();
+  static const Keys<A> keys{
+      integer_key("q_rank", &A::q_rank, 0, kWidest,
+                  "width of compressed queries; 0: they are not compressed")
+          .usual(0),
+      integer_key("kv_rank", &A::kv_rank, 1, kWidest, "width of compressed keys and values")
+          .needed("the width of the compressed keys and values"),
+      rope_key<A>(),
+      integer_key("nope_dim", &A::nope_dim, 1, 1 << 16, "other columns of a head's query")
+          .needed("the other columns of a head's query"),
+      integer_key("v_dim", &A::v_dim, 1, 1 << 16, "width of a head's value")
+          .needed("the width of a head's value")};
   return keys;
 }
 
@@ -133,8 +137,7 @@ const Keys<CompressedAttention>& compressed_keys() {
   static const Keys<A> keys{
       integer_key("q_rank", &A::q_rank, 1, kWidest, "width that queries are projected up from")
           .needed("the width of compressed queries"),
-      integer_key("rope_dim", &A::rope_dim, 2, 1 << 16, "rotary columns of a head")
-          .needed("the rotary columns of a head"),
+      rope_key<A>(),
       integer_key("groups", &A::groups, 1, 1 << 16, "groups of heads in the output projection")
           .needed("the groups of the output projection"),
       integer_key("output_rank", &A::output_rank, 1, kWidest, "columns that each projects to")
@@ -327,6 +330,11 @@ void read_heads(const Value& v, TransformerWorkload& w) {
     v.at("heads", "").fail(fmt::format("a divisor of hidden = {}, or set head_dim", w.hidden));
   } else {
     w.head_dim = w.hidden / w.heads;
+  }
+  if (w.compressed && w.compressed->rope_dim > w.head_dim) {
+    v.at("compressed", "")
+        .at("rope_dim", "")
+        .fail(fmt::format("at most head_dim = {}", w.head_dim));
   }
 }
 

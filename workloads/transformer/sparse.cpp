@@ -105,13 +105,15 @@ void TransformerStage::index_forward(const std::string& at, const LayerTensors& 
       .in({t.latent.index_query, t.latent.index_key})
       .out({t.latent.index_query, t.latent.index_key});
   const double pairs = static_cast<double>(shape_.samples) * from.pairs(shape_.positions, 0);
-  const TensorId scores = writer_.workspace("index.scores", std::min(n, kScoredAtOnce),
-                                            shape_.positions / from.ratio, Format::kFp32);
+  const TensorId scores =
+      writer_.workspace("index.scores", std::min(n, kScoredAtOnce),
+                        std::max<std::int64_t>(1, shape_.positions / from.ratio), Format::kFp32);
   index_product("layer.attention.index_scores", pairs, 1,
                 {t.latent.index_query, t.latent.index_key}, {scores});
   writer_
-      .compute(OpKind::kSelectKeys, "layer.attention.index_select",
-               {n, std::llround(pairs / static_cast<double>(n)), s.top_k})
+      .compute(
+          OpKind::kSelectKeys, "layer.attention.index_select",
+          {n, std::max<std::int64_t>(1, std::llround(pairs / static_cast<double>(n))), s.top_k})
       .in({scores})
       .out({t.latent.chosen});
 }
