@@ -93,8 +93,8 @@ MixtureOfExperts experts_from(const Value& v, std::int64_t layers) {
 
 /// Columns of a head that rotary positions turn.
 template <class S>
-Key<S> rope_key() {
-  Key<S> rope = integer_key("rope_dim", &S::rope_dim, 0, 1 << 16, "rotary columns of a head")
+Key<S> rope_key(std::int64_t least) {
+  Key<S> rope = integer_key("rope_dim", &S::rope_dim, least, 1 << 16, "rotary columns of a head")
                     .needed("the rotary columns of a head");
   rope.read = [read = rope.read](const Value& v, S& s, const Reading& reading) {
     read(v, s, reading);
@@ -113,7 +113,7 @@ const Keys<LatentAttention>& latent_keys() {
           .usual(0),
       integer_key("kv_rank", &A::kv_rank, 1, kWidest, "width of compressed keys and values")
           .needed("the width of the compressed keys and values"),
-      rope_key<A>(),
+      rope_key<A>(0),
       integer_key("nope_dim", &A::nope_dim, 1, 1 << 16, "other columns of a head's query")
           .needed("the other columns of a head's query"),
       integer_key("v_dim", &A::v_dim, 1, 1 << 16, "width of a head's value")
@@ -137,7 +137,7 @@ const Keys<CompressedAttention>& compressed_keys() {
   static const Keys<A> keys{
       integer_key("q_rank", &A::q_rank, 1, kWidest, "width that queries are projected up from")
           .needed("the width of compressed queries"),
-      rope_key<A>(),
+      rope_key<A>(2),
       integer_key("groups", &A::groups, 1, 1 << 16, "groups of heads in the output projection")
           .needed("the groups of the output projection"),
       integer_key("output_rank", &A::output_rank, 1, kWidest, "columns that each projects to")
@@ -403,7 +403,7 @@ TransformerWorkload transformer_from(const Value& v) {
     v.at("output_gate", "")
         .reject(
             "found true: a gate is modelled beside multi-head or grouped attention without "
-            "biases; use false, or leave out mla, parallel_block and gelu");
+            "biases; use false, or leave out mla, compressed, parallel_block and gelu");
   }
   if (w.predictions > 0) {
     if (!w.llama_style() || w.dropout || w.parallel_block) {

@@ -79,8 +79,8 @@ struct EfficiencyTable {
 
 /// The narrowest group that was measured: framework on the device; framework on the device's
 /// generation; the generation; all runs. At each, a family with a group of its own goes first. A
-/// device counts from 5 rows or 2 sources on, for families without a group there from 10 rows. Null
-/// for a table without them.
+/// device counts from 5 rows or 2 sources on, for experts and adapters without a group there from 10
+/// rows. Null for a table without them.
 const EfficiencyGroup* nearest_efficiency(const EfficiencyTable& table, const EfficiencyKeys& keys);
 /// Width of the interval about the factor of a group, for steps of a generation and family.
 double efficiency_width(const EfficiencyTable& table, const EfficiencyGroup& group,

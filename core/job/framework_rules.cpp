@@ -7,8 +7,21 @@ namespace {
 
 using Broken = std::optional<BrokenRule>;
 
+/// Layers that the files of no framework say as stepcast writes them.
+Broken broken_by_all(const TransformerWorkload& w) {
+  if (!w.compressed && w.residual_streams == 1) {
+    return std::nullopt;
+  }
+  return BrokenRule{w.compressed ? "workload.compressed" : "workload.residual_streams",
+                    "stepcast does not write such layers for this framework; start it by its own "
+                    "recipe of the model"};
+}
+
 Broken broken_by_megatron(const Job& job, const TransformerWorkload& w) {
   const Parallel& p = job.parallel;
+  if (Broken broken = broken_by_all(w)) {
+    return broken;
+  }
   if (w.activation == Activation::kGeGlu) {
     return BrokenRule{"workload.activation",
                       "Megatron-LM has no argument for geglu; use swiglu, gelu or squared_relu"};
@@ -81,6 +94,9 @@ Broken broken_by_megatron(const Job& job, const TransformerWorkload& w) {
 
 Broken broken_by_torchtitan(const Job& job, const TransformerWorkload& w) {
   const Parallel& p = job.parallel;
+  if (Broken broken = broken_by_all(w)) {
+    return broken;
+  }
   if (!w.llama_style()) {
     return BrokenRule{"workload.activation",
                       "torchtitan trains models of Llama's kind, without biases; use swiglu"};

@@ -44,6 +44,15 @@ Broken layers(const Job& job, const TransformerWorkload& w) {
                       "a gate of attention is modelled in training without adapters, whole "
                       "sequences on a rank; use train, parallel.context 1 and no lora"};
   }
+  const bool chooses = std::any_of(w.pattern.begin(), w.pattern.end(), [](const BlockKind& kind) {
+    return kind.mixer == MixerKind::kCompressedSparse;
+  });
+  if (w.compressed &&
+      (w.pattern.empty() || w.parallel_block || w.predictions > 0 || (chooses && !w.sparse))) {
+    return BrokenRule{"workload.compressed",
+                      "attention to compressed keys needs a pattern, an indexer (sparse) for its "
+                      "layers csa, and no parallel blocks and multi-token prediction"};
+  }
   if (w.compressed && (job.phase != JobPhase::kTrain || job.parallel.context > 1 || job.lora ||
                        w.dropout || job.sequence_lengths || !job.flash_attention)) {
     return BrokenRule{
@@ -53,10 +62,10 @@ Broken layers(const Job& job, const TransformerWorkload& w) {
         "without lora, dropout and sequence_lengths"};
   }
   if (w.residual_streams > 1 && (job.phase != JobPhase::kTrain || w.dropout || w.predictions > 0 ||
-                                 w.parallel_block || !w.llama_style())) {
+                                 job.lora || w.parallel_block || !w.llama_style())) {
     return BrokenRule{"workload.residual_streams",
                       "several residual streams are modelled in training of layers without biases, "
-                      "dropout, parallel blocks and multi-token prediction; use 1"};
+                      "dropout, adapters, parallel blocks and multi-token prediction; use 1"};
   }
   if (w.sparse && !w.compressed &&
       (job.parallel.context > 1 || job.lora || job.sequence_lengths || w.window > 0 ||

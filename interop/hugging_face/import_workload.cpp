@@ -73,8 +73,8 @@ void read_compressed(ConfigReader& r, Json& w) {
       kinds ? std::count(kinds->json().begin(), kinds->json().end(), Json("hash_moe"))
             : r.integer_or({"num_hash_layers", "n_hash_layers"}, 0);
   if (tables > 0) {
-    r.approximate(fmt::format("{} layers whose experts a table of tokens chooses (as a router)",
-                              tables));
+    r.approximate(
+        fmt::format("{} layers whose experts a table of tokens chooses (as a router)", tables));
   }
 }
 
@@ -171,9 +171,9 @@ std::int64_t width_of(ConfigReader& r, const ModelClass& c, std::int64_t hidden)
   }
   const bool experts = r.integer_or({"num_local_experts", "num_experts"}, 0) > 0;
   const auto only = r.find("shared_intermediate_size");  // Granite without experts
-  const auto width =
-      only && !experts ? only : r.find({"intermediate_size", "block_ff_dim", "n_inner", "ffn_dim",
-                                      "moe_intermediate_size"});
+  const auto width = only && !experts ? only
+                                      : r.find({"intermediate_size", "block_ff_dim", "n_inner",
+                                                "ffn_dim", "moe_intermediate_size"});
   const std::int64_t ratio = r.integer_or({"expansion_ratio"}, 4);
   if (width) {
     return width->integer(1, kLargestCount);
@@ -200,8 +200,8 @@ void note_additions(ConfigReader& r, const ModelClass& c) {
   }
   if (r.integer_or({"num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"}, 0) >
       0) {
-    r.approximate(r.find("hc_mult") ? "multi-token prediction (left out)"
-                                    : "multi-token prediction (left out; workload.mtp trains it)");
+    r.approximate(r.find("o_groups") ? "multi-token prediction (left out)"
+                                     : "multi-token prediction (left out; workload.mtp trains it)");
   }
   if (r.find("vision_config")) {
     r.approximate("what is not text (left out)");

@@ -44,12 +44,15 @@ void read_blocks(const Value& v, Layers& layers) {
 
 /// Kinds of layers, a word each; a list of another length goes over and over, which is said.
 void read_types(ConfigReader& r, const Value& v, Layers& layers) {
-  static const std::map<std::string, const char*> kinds{
-      {"full_attention", "attention"}, {"attention", "attention"},
-      {"sliding_attention", "window"}, {"chunked_attention", "window"},
-      {"linear_attention", "delta"},   {"mamba", "mamba"},
-      {"conv", "convolution"},         {"compressed_sparse_attention", "csa"},
-      {"heavily_compressed_attention", "hca"}};
+  static const std::map<std::string, const char*> kinds{{"full_attention", "attention"},
+                                                        {"attention", "attention"},
+                                                        {"sliding_attention", "window"},
+                                                        {"chunked_attention", "window"},
+                                                        {"linear_attention", "delta"},
+                                                        {"mamba", "mamba"},
+                                                        {"conv", "convolution"},
+                                                        {"compressed_sparse_attention", "csa"},
+                                                        {"heavily_compressed_attention", "hca"}};
   const std::vector<Value> types = v.items("a list of kinds of layers", 1);
   if (types.size() != layers.size()) {
     r.approximate(fmt::format("{} kinds of layers for {} layers (over and over)", types.size(),
@@ -163,6 +166,9 @@ void read_mixers(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers) 
       state && !blocks && !types && !attending) {
     state->reject("found without a list that says which layers have a state");
   }
+  if (w.contains("compressed") && !has(layers, "csa") && !has(layers, "hca")) {
+    (void)r.value().at("compress_ratios", "a number of tokens for each layer");
+  }
   if (has(layers, "csa")) {
     w["sparse"] = indexer_of(r);
   }
@@ -215,7 +221,7 @@ void read_windows(ConfigReader& r, Json& w, const ModelClass& c, Layers& layers)
   if (!has(layers, "window") && !w.contains("compressed")) {
     return;
   }
-  w["window"] = window->integer(1, 1 << 26);
+  w["window"] = window ? window->integer(1, 1 << 26) : r.integer({"sliding_window"});
   if (!narrow) {
     w["chunked"] = true;
   }

@@ -24,11 +24,13 @@ const std::set<std::string_view> kHarmless{
     "masked_softmax_fusion", "apply_residual_connection_post_layernorm",
     "attention_softmax_in_fp32", "bias_dropout_fusion", "slow_but_exact", "skip_bias_add",
     "skip_bias_add_qkv", "pretraining_tp", "query_pre_attn_scalar", "clip_qkv", "swiglu_limit",
-    "embedding_multiplier", "hc_sinkhorn_iters", "attn_temperature_tuning", "floor_scale", "qk_head_dim",
+    "embedding_multiplier", "hc_sinkhorn_iters", "attn_temperature_tuning", "floor_scale",
+    "qk_head_dim",
     // Biases of single projections: below a thousandth of the work.
     "attention_bias", "mlp_bias", "no_bias", "use_qkv_bias", "qkv_bias", "bias", "use_bias",
     // Routing details; the balance of the experts is moe.routing.
-    "output_router_logits", "norm_topk_prob", "seq_aux", "use_expert_bias", "ep_size", "use_routing_bias",
+    "output_router_logits", "norm_topk_prob", "seq_aux", "use_expert_bias", "ep_size",
+    "use_routing_bias",
     // Not trained by the published model code.
     "quantization_config", "compression_config", "max_window_layers"};
 

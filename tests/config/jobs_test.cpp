@@ -219,6 +219,33 @@ TEST_CASE("a pattern says the kinds of layers in order, over and over", "[config
              Contains("full_attention_every"));
 }
 
+TEST_CASE("compressed attention is read, and what it lacks is named", "[config][job][pattern]") {
+  const auto with = [](const std::vector<std::string>& more) {
+    std::vector<std::string> settings{"workload=deepseek-v4-flash", "system=dgx-h100", "devices=8"};
+    settings.insert(settings.end(), more.begin(), more.end());
+    return settings;
+  };
+  check_round_trip(job("", with({})));
+  const auto error = [&](const std::vector<std::string>& more) -> std::string {
+    try {
+      job("", with(more));
+      return "accepted";
+    } catch (const InputError& e) {
+      return e.what();
+    }
+  };
+  CHECK_THAT(error({"workload.pattern=hca+experts"}), Contains("remove sparse"));
+  CHECK_THAT(error({"workload.pattern=csa+experts attention+experts"}),
+             Contains("attention to all keys"));
+  CHECK_THAT(error({"workload.kv_heads=2"}), Contains("kv_heads"));
+  CHECK_THAT(error({"workload.compressed.groups=7"}), Contains("a divisor of heads = 64"));
+  CHECK_THAT(error({"workload.compressed.rope_dim=7"}), Contains("even width"));
+  CHECK_THAT(error({"workload.compressed.rope_dim=514"}), Contains("at most head_dim = 512"));
+  CHECK_THAT(error({"workload.mtp=1"}), Contains("multi-token prediction"));
+  CHECK_THAT(error({"phase=prefill"}), Contains("workload.compressed"));
+  CHECK_THAT(error({"batch.sequence=2", "batch.global=8"}), Contains("accepted"));
+}
+
 TEST_CASE("overrides by --set reach everything an error can name", "[config][set]") {
   SECTION("values are JSON, else text") {
     CHECK(job("", {"workload=gpt3-175b", "system=dgx-h100"}).workload.name == "gpt3-175b");

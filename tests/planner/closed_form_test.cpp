@@ -165,8 +165,8 @@ bool check_against_step(const Job& job, const PlanPoint& point, double of_bytes)
   const double error = forecast.seconds / seconds - 1;
   ClosedFormModel least(job, model, CostBasis::kLowerBound);
   CHECK(least.forecast(point).seconds <= seconds * 1.005);
-  CHECK(error <= 0.01);
   CAPTURE(error);
+  CHECK(error <= 0.01);
   CHECK((!path.applies() || std::abs(error) <= 0.01));
   return path.applies();
 }

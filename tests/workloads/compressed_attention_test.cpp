@@ -16,12 +16,8 @@ namespace {
 Job compressed_job(std::vector<MixerKind> mixers, std::int64_t streams = 1) {
   Job job = llama_job(static_cast<std::int64_t>(mixers.size()), 64, 4, 1, 96, 256, 128);
   TransformerWorkload& m = transformer_of(job);
-  m.compressed = CompressedAttention{.q_rank = 24,
-                                     .rope_dim = 8,
-                                     .groups = 2,
-                                     .output_rank = 12,
-                                     .ratio = 4,
-                                     .heavy_ratio = 16};
+  m.compressed = CompressedAttention{
+      .q_rank = 24, .rope_dim = 8, .groups = 2, .output_rank = 12, .ratio = 4, .heavy_ratio = 16};
   m.sparse = SparseAttention{.top_k = 8, .index_heads = 2, .index_head_dim = 8};
   m.window = 16;
   m.residual_streams = streams;
@@ -98,9 +94,11 @@ TEST_CASE("parameters of compressed attention and streams are those of the graph
           streams == 1 ? 0 : 6 * (24 * 4 * 64 + 24 + 3) + 4 * 4 * 64 + 4 + 1;
       const std::int64_t all = 3 * attention + csa + index + hca + rest + mappings;
       CHECK(transformer_parameters(*job.workload.transformer(), 256) == all);
-      if (tensor == 1) {
-        CHECK(use_of(job).parameters.base() == 2.0 * static_cast<double>(all));
-      }
+      // Tensor ranks share the heads' projections, sinks and groups, feed-forward, embedding, head.
+      const std::int64_t shared =
+          3 * (24 * 64 + 4 + 64 * 12 + 24 * 64 + 3 * 64 * 96) + 2 * 128 * 64;
+      const std::int64_t own = all - shared + shared / tensor;
+      CHECK(use_of(job).parameters.base() == 2.0 * static_cast<double>(own));
     }
   }
 }
@@ -115,8 +113,8 @@ TEST_CASE("a layer keeps its streams and the outputs of its blocks",
     return activations(5) - activations(4);
   };
   // A token in bf16: 24 compressed columns and their norm, 80 of keys and what they are summed of,
-  // 16 of the key, a quarter of 16 of its group; queries of 64 and a key, outputs of 64 and 24; 16 +
-  // 34 of the indexer; both norms, fc1 of 192 and 96 activated. 4 bytes each of 8 chosen keys, 4
+  // 16 of the key, a quarter of 16 of its group; queries of 64 and a key, outputs of 64 and 24; 16
+  // + 34 of the indexer; both norms, fc1 of 192 and 96 activated. 4 bytes each of 8 chosen keys, 4
   // log-sum-exps, four norms with two statistics.
   const double bf16 = 2 * 24 + 80 + 16 + 4 + 80 + 64 + 24 + 16 + 34 + 2 * 64 + 192 + 96;
   const double fp32 = 8 + 4 + 4 * 2;
@@ -151,6 +149,60 @@ TEST_CASE("streams travel between stages and are made again",
   CHECK(bytes("layer.streams.enter_gradient") == 2 * 256 * 128 * 13);
 }
 
+TEST_CASE("blocks between streams keep what waits for them, and are made again once",
+          "[workloads][transformer][compressed]") {
+  const auto passes = [](RecomputeKind kind, const char* name) {
+    Job job = compressed_job({kCsa, kHca, MixerKind::kWindow}, 4);
+    job.parallel.recompute.kind = kind;
+    return sum_over(workloads::build_graph(job).programs.front(),
+                    [&](const Op&, std::string_view of) { return of == name ? 1.0 : 0.0; });
+  };
+  // Both blocks of three layers, forward and in the backward pass, and once before the head.
+  for (const RecomputeKind kind : {RecomputeKind::kNone, RecomputeKind::kFull}) {
+    CHECK(passes(kind, "layer.streams.enter") == 3 * 2 * 2 + 1);
+  }
+  CHECK(passes(RecomputeKind::kNone, "layer.streams.leave") == 3 * (2 + 1));
+  // Full recomputation makes the second block's output again, which its mappings' gradients read.
+  CHECK(passes(RecomputeKind::kFull, "layer.streams.leave") == 3 * (2 + 2));
+  // Products that wait read a gradient of their own block: 64 columns more of each.
+  Job waits = compressed_job({kCsa, kHca}, 4);
+  split(waits, 1, 2, 1, 4);
+  waits.parallel.schedule = ScheduleKind::kZbH1;
+  const Program program = workloads::build_graph(waits).programs.front();
+  const auto kept =
+      std::count_if(program.tensors.begin(), program.tensors.end(), [](const auto& t) {
+        return t.per_microbatch && t.name.find("gradient.streams.") != std::string::npos;
+      });
+  CHECK(kept == 2);  // of the one layer of the stage
+}
+
+TEST_CASE("compressed keys and streams are split in every way there is",
+          "[workloads][transformer][compressed]") {
+  for (const std::int64_t streams : {1, 4}) {
+    for (const bool sequence : {false, true}) {
+      for (const int zero : {0, 1, 3}) {
+        for (const bool fp8 : {false, true}) {
+          Job job = compressed_job({kCsa, kHca, MixerKind::kWindow, kCsa}, streams);
+          MixtureOfExperts& experts = transformer_of(job).moe.emplace();
+          experts.experts = 4;
+          experts.per_token = 2;
+          experts.shared = 1;
+          experts.ffn_hidden = 32;
+          transformer_of(job).pattern[1].feed_forward = FeedForwardKind::kExperts;
+          transformer_of(job).pattern[2].feed_forward = FeedForwardKind::kNone;
+          split(job, 2, 2, 2, 4);
+          job.parallel.expert = 2;
+          job.parallel.sequence_parallel = sequence;
+          job.parallel.zero = zero;
+          job.formats.compute = fp8 ? Format::kFp8 : Format::kBf16;
+          CAPTURE(streams, sequence, zero, fp8);
+          CHECK(message_of(job) == "accepted");
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("what is not modelled of compressed keys and streams is rejected",
           "[workloads][compressed][malformed]") {
   Job job = compressed_job({kCsa}, 4);
@@ -160,6 +212,11 @@ TEST_CASE("what is not modelled of compressed keys and streams is rejected",
   split(job, 4, 1, 1, 1);
   CHECK_THAT(message_of(job), Catch::Matchers::Contains("workload.compressed.groups = 2"));
   job = compressed_job({kCsa}, 4);
-  transformer_of(job).predict_further(1);
+  job.lora.emplace();
+  CHECK_THAT(message_of(job), Catch::Matchers::Contains("workload.compressed"));
+  transformer_of(job).compressed.reset();
   CHECK_THAT(message_of(job), Catch::Matchers::Contains("workload.residual_streams"));
+  job = compressed_job({kCsa});
+  transformer_of(job).sparse.reset();
+  CHECK_THAT(message_of(job), Catch::Matchers::Contains("indexer"));
 }

@@ -17,7 +17,7 @@ struct ScheduleStep {
   auto operator<=>(const ScheduleStep&) const = default;
 };
 
-/// How micro-batches go through a pipeline. Chunk c of stage i is virtual stage c * stages + i.
+/// How micro-batches go through a pipeline. Virtual stages are those of VirtualStages::at.
 struct PipelineShape {
   std::int32_t stages = 1;
   std::int32_t chunks = 1;  ///< virtual stages per stage; > 1 is interleaved

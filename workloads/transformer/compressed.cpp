@@ -47,7 +47,7 @@ TransformerStage::LatentTensors TransformerStage::compressed_tensors(const std::
   const std::int64_t n = shape_.rows;
   LatentTensors t;
   query_tensors(at, true, m.compressed->q_rank, t);
-  const std::string of = fmt::format("of_{}", c.ratio);  // temporaries of a name have one size
+  const std::string of = fmt::format("of_{}", c.inputs);  // temporaries of a name have one size
   t.key = kept(true, at + "latent.key." + of, n, c.inputs, compute_);
   t.key_norm = kept(true, at + "latent.key_norm", n, m.head_dim, compute_);
   t.key_statistics = kept(true, at + "latent.key_statistics", n, 2, Format::kFp32);
@@ -67,7 +67,8 @@ void TransformerStage::add_compressed_parameters(const std::string& at, MixerKin
   const CompressedAttention& a = *m.compressed;
   const Compressor c = compressor(mixer);
   const std::string name = at + "attention.";
-  add_columns(name + "output_groups.weight", m.query_width() / a.groups, shape_.query_width, specs);
+  add_group_matrices(name + "output_groups.weight", a.groups / shape_.tensor,
+                     m.query_width() / a.groups, a.output_rank, specs);
   add_columns(name + "sinks", 1, shape_.heads, specs);
   specs.back().of_product = false;
   add_query_parameters(at, a.q_rank, shape_.core_queries, specs);
@@ -81,7 +82,9 @@ void TransformerStage::add_compressed_parameters(const std::string& at, MixerKin
   if (mixer == MixerKind::kCompressedSparse) {
     add_index_parameters(at, specs);
     add_norm(name + "index_norm.gamma", m.sparse->index_head_dim, specs);
+    specs.back().sum = GradientSum::kNone;  // each tensor rank reads the rows of all
     add_whole_matrix(name + "index_places", c.ratio, 2 * m.sparse->index_head_dim, specs);
+    specs.back().sum = GradientSum::kNone;
     specs.back().of_product = false;
   }
 }

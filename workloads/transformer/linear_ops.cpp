@@ -440,7 +440,8 @@ TransformerStage::Gathered TransformerStage::gathered(const char* name, TensorId
                                                       "gathered.query", "gathered.latent",
                                                       "lora.gathered",  "gathered.gradient"};
   const bool is_gradient = rows != Rows::kInput;
-  const bool of_layer = rows != Rows::kAdapter && rows != Rows::kEmbedding;
+  const bool of_layer = rows != Rows::kAdapter && rows != Rows::kEmbedding &&
+                        (rows != Rows::kLatent || !shape_.projects_twice());  // of products
   if (deferring() && !is_gradient && !shape_.model.mla && !shape_.model.compressed &&
       !shape_.model.moe) {
     return {part, -1};  // gathered when its weight gradient is made

@@ -346,6 +346,16 @@ void TransformerStage::add_columns(const std::string& name, std::int64_t rows, s
                                   uniform_bound(1 / std::sqrt(static_cast<double>(rows)))));
 }
 
+void TransformerStage::add_group_matrices(const std::string& name, std::int64_t groups,
+                                          std::int64_t rows, std::int64_t columns,
+                                          std::vector<ParameterSpec>& specs) const {
+  specs.push_back(row_parallel(name, groups * rows, columns,
+                               uniform_bound(1 / std::sqrt(static_cast<double>(rows)))));
+  specs.back().of_product = false;
+  specs.back().matrices = groups;
+  specs.back().whole = true;
+}
+
 void TransformerStage::add_whole_matrix(const std::string& name, std::int64_t rows,
                                         std::int64_t columns,
                                         std::vector<ParameterSpec>& specs) const {

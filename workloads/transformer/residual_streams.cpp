@@ -1,8 +1,8 @@
 #include "workloads/transformer/stage.h"
 
 // Several residual streams (hyper-connections, Zhu et al., arXiv 2409.19606; with mappings between
-// streams made doubly stochastic, Xie et al., arXiv 2512.24880). A matrix makes m (m + 2) numbers of a
-// token's m streams x: A, with which the block's input is a sum of streams, B, with which its
+// streams made doubly stochastic, Xie et al., arXiv 2512.24880). A matrix makes m (m + 2) numbers
+// of a token's m streams x: A, with which the block's input is a sum of streams, B, with which its
 // output y is added to each, and C, which mixes them:
 //
 //   enter: u = A x     block: y = f(norm(u))     leave: x' = C x + B y
@@ -67,7 +67,7 @@ void TransformerStage::leave(const StreamBlock& b, TensorId streams, TensorId br
 
 /// The streams between a layer's blocks and what enters them, made again for its backward pass.
 void TransformerStage::streams_again(const LayerTensors& t) {
-  if (shape_.model.residual_streams == 1) {
+  if (shape_.model.residual_streams == 1 || recomputes(t.layer)) {
     return;
   }
   if (!t.first.name.empty()) {
@@ -76,9 +76,29 @@ void TransformerStage::streams_again(const LayerTensors& t) {
   if (!t.first.name.empty() && !t.second.name.empty()) {
     leave(t.first, t.input, t.first.left, t.middle);
   }
-  if (!t.second.name.empty()) {
+  const Recompute& r = job_.parallel.recompute;
+  const bool recomputed = r.kind == RecomputeKind::kSelective && r.modules.feed_forward &&
+                          t.kind.feed_forward == FeedForwardKind::kDense;
+  if (!t.second.name.empty() && !recomputed) {
     enter(t.second, t.middle);
   }
+}
+
+/// True if the layer's ops are repeated in its backward pass (passes/recompute.cpp).
+bool TransformerStage::recomputes(std::int64_t layer) const {
+  const Recompute& r = job_.parallel.recompute;
+  std::int64_t before = 0;
+  for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
+    const LayerRange& range = shape_.range(stage_, chunk);
+    if (layer >= range.first && layer < range.first + range.count) {
+      before += layer - range.first;
+      break;
+    }
+    before += range.count;
+  }
+  return r.kind == RecomputeKind::kFull ||
+         (r.kind == RecomputeKind::kFirstLayers && before < r.layers) ||
+         (r.kind == RecomputeKind::kSelective && traits_.selective_per_op);
 }
 
 void TransformerStage::around_block(
@@ -90,7 +110,9 @@ void TransformerStage::around_block(
   }
   const std::int64_t m = shape_.model.residual_streams;
   const std::int64_t h = shape_.model.hidden;
-  const TensorId d_left = gradient("gradient.streams.left", shape_.rows, h);
+  // Weight gradients that wait read it, of both blocks.
+  const TensorId d_left =
+      gradient("gradient." + b.name.substr(b.name.find("streams")), shape_.rows, h);
   const TensorId d_entered =
       writer_.workspace("gradient.streams.entered", shape_.rows, h, compute_);
   const auto& weight = parameter(b.name + ".weight");

@@ -74,8 +74,9 @@ void TransformerStage::index_product(const char* name, double pairs, double time
   const SparseAttention& s = *shape_.model.sparse;
   const auto n = static_cast<double>(shape_.tokens);
   const double e = bits_per_element(compute_) / 8;
-  auto op = writer_.compute(OpKind::kGemm, name,
-                            {shape_.tokens, std::llround(pairs / n), index_width(s), 1});
+  auto op = writer_.compute(
+      OpKind::kGemm, name,
+      {shape_.tokens, std::max<std::int64_t>(1, std::llround(pairs / n)), index_width(s), 1});
   op.in(in).out(out).attributes(
       GemmAttributes{.repeated = shape_.tensor > 1 ? Repeated::kAll : Repeated::kNothing});
   op.work(Flops(times * 2 * pairs * static_cast<double>(index_width(s))),

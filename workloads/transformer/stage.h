@@ -71,7 +71,7 @@ class TransformerStage {
   using Masks = std::vector<TensorId>;  ///< none without dropout
   /// The streams around a block of a layer; nothing where there is one stream.
   struct StreamBlock {
-    std::string name{};              ///< of its parameters: "layer.3.streams.attention"
+    std::string name{};              ///< of its parameters: "layer.3.streams.mixer"
     TensorId entered = 0, left = 0;  ///< into the block and out of it
   };
   /// A low-rank adapter: what the backward pass reads of it.
@@ -146,6 +146,9 @@ class TransformerStage {
   /// Columns over tensor ranks, so many on each, of a matrix with so many inputs.
   void add_columns(const std::string& name, std::int64_t rows, std::int64_t columns,
                    std::vector<ParameterSpec>& specs) const;
+  /// One matrix below the other for each group of heads here, read as wide as activations.
+  void add_group_matrices(const std::string& name, std::int64_t groups, std::int64_t rows,
+                          std::int64_t columns, std::vector<ParameterSpec>& specs) const;
   /// Whole on every tensor rank.
   void add_whole_matrix(const std::string& name, std::int64_t rows, std::int64_t columns,
                         std::vector<ParameterSpec>& specs) const;
@@ -286,6 +289,7 @@ class TransformerStage {
   TensorId enter(const StreamBlock& b, TensorId streams);
   void leave(const StreamBlock& b, TensorId streams, TensorId branch, TensorId output);
   void streams_again(const LayerTensors& t);
+  [[nodiscard]] bool recomputes(std::int64_t layer) const;
   /// The input of the norm before a block.
   [[nodiscard]] TensorId entered(const StreamBlock& b, TensorId streams) const {
     return b.name.empty() ? streams : b.entered;

@@ -22,7 +22,7 @@ std::vector<MatrixBlock> StageParameters::matrices_of(const ParameterSpec& spec)
       continue;
     }
     blocks.push_back({spec.rows / count, piece.columns, count, piece.local_column,
-                      piece.tensor_row_step > 0 ? tensor : 1,
+                      piece.tensor_row_step > 0 && !spec.whole ? tensor : 1,
                       piece.tensor_column_step > 0 ? tensor / piece.tensor_column_ranks : 1});
   }
   return blocks;

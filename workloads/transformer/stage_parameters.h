@@ -22,6 +22,7 @@ struct ParameterSpec {
   bool of_product = false;    ///< read by products in their format
   std::int64_t matrices = 0;  ///< one below the other; 0: one if it is of a product, else none
   bool apart = false;         ///< its pieces are matrices of their own
+  bool whole = false;         ///< none of its matrices is cut over tensor ranks
   std::optional<Format> stored = std::nullopt;  ///< else in that of activations
 };
 
