@@ -29,6 +29,7 @@
 #include "planner/embedding/adapt_plan.h"
 #include "planner/embedding/migration.h"
 #include "studies/predict/predict.h"
+#include "studies/predict/recipes.h"
 
 namespace stepcast::cli {
 namespace {
@@ -436,9 +437,11 @@ void add_plan(CLI::App& app, Context& context) {
                    "Transformers: only plans that this framework can run, with its overlaps and "
                    "efficiency; --export implies it")
       ->check(CLI::IsMember(framework_names()));
-  command->add_option("--memory-headroom", options->headroom,
-                      "Memory of each device that stays free, such as 10% or \"4 GiB\"; of "
-                      "transformers 5% unless given");
+  command->add_option(
+      "--memory-headroom", options->headroom,
+      fmt::format("Memory of each device that stays free, such as 10% or \"4 GiB\"; "
+                  "of transformers {:g}% unless given",
+                  100 * studies::RecipeSearch::kHeadroom));
   command->add_flag("--details", options->details,
                     "Transformers: also what became of the space, and closed-form times");
   CLI::Option* front =

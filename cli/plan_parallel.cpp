@@ -23,15 +23,13 @@
 #include "core/portable.h"
 #include "core/whole_file.h"
 #include "studies/plan/plan_parallel.h"
+#include "studies/predict/recipes.h"
 #include "studies/predict/warnings.h"
 
 namespace stepcast::cli {
 namespace {
 
 using studies::ParallelPlanReport;
-
-/// Predicted memory is off by about as much in published runs (docs/explanation/accuracy.md).
-constexpr const char* kUsualHeadroom = "5%";
 
 int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
   return print_infeasible(
@@ -65,6 +63,9 @@ int search(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& 
     }
     request.fixed.framework = framework;
   }
+  if (exported) {
+    expect_script(exported->framework, request.job);
+  }
   studies::ParallelPlanOptions o;
   o.top = options.top;
   o.threads = options.threads > 0
@@ -72,8 +73,9 @@ int search(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& 
                   : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   o.front = options.front;
   o.fewer_devices = !options.same_devices;
-  o.headroom = headroom_of(options.headroom.empty() ? kUsualHeadroom : options.headroom,
-                           request.job.system.device.memory);
+  const Bytes memory = request.job.system.device.memory;
+  o.headroom = options.headroom.empty() ? studies::RecipeSearch::kHeadroom * memory.base()
+                                        : headroom_of(options.headroom, memory);
   // Ctrl-C is the end of any time limit.
   constexpr double kNever = 1e12;
   const InterruptWatch watch;
@@ -129,6 +131,13 @@ int search(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& 
   Report printed = parallel_report(report, on, options.details, shown, format);
   if (!shown.empty()) {
     printed.text(fmt::format("\nplan 1 for {}\n{}", name_of(exported->framework), shown));
+  }
+  std::vector<const Job*> plans;
+  for (const studies::RankedParallelPlan& plan : report.plans) {
+    plans.push_back(&plan.job);
+  }
+  if (const std::string missing = scripts_missing(plans, on.framework); !missing.empty()) {
+    printed.line('\n' + missing);
   }
   printed.print(answer());
   if (!options.out.empty()) {

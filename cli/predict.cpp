@@ -18,6 +18,7 @@
 #include "core/config/foreign.h"
 #include "core/config/quantity.h"
 #include "core/error.h"
+#include "studies/predict/recipes.h"
 #include "studies/predict/training_run.h"
 #include "studies/predict/warnings.h"
 #include "traces/chrome/chrome_writer.h"
@@ -219,6 +220,7 @@ int predict(const PredictCommand& options, const Context& context) {
     traces::write_timeline(options.timeline, graph, p.timeline);
     tell_written(options.timeline);
   }
+  const bool fits = p.fit == simulator::Fit::kYes;
   WholeRun whole{studies::flow_costs(job, p.iteration), std::nullopt, std::nullopt};
   const studies::RunTerms terms = options.run.terms();
   if (options.run.asked()) {
@@ -229,14 +231,18 @@ int predict(const PredictCommand& options, const Context& context) {
     }
   }
   const auto measured = measured_step(options, p);
+  const bool searched = studies::leaves_headroom(job);
+  const bool tight = searched && fits && p.capacity > Bytes{} &&
+                     p.ledger.total() > studies::RecipeSearch::usable(job.system.device);
+  std::string plan = typed_plan(context.arguments);
+  plan += tight && !plan.empty() ? " --memory-headroom 0" : "";
   Report report(options.job.format);
   add_prediction(p,
                  {framework, !default_framework.empty(), options.details,
                   [&p = p, &on = framework, &context] {
                     return config::short_job_to_json(p.job, on, context.library);
                   },
-                  plan_note(choice, typed_plan(context.arguments)), typed_job(context.arguments),
-                  typed_plan(context.arguments)},
+                  plan_note(choice, plan), typed_job(context.arguments), plan},
                  report);
   add_choice(choice, report);
   if (measured) {
@@ -246,20 +252,20 @@ int predict(const PredictCommand& options, const Context& context) {
     add_flows(job, whole.flows, report);
   }
   if (whole.run) {
-    add_whole_run(whole, p.fits, report);
+    add_whole_run(whole, fits, report);
   }
   for (const std::string& w : p.warnings) {
     report.line("\nwarning: " + w, Meaning::kWarning);
   }
-  if (p.fit == simulator::Fit::kNo) {
-    add_fixes(fixes, context.arguments, report);
+  if (!fits) {
+    add_fixes(fixes, context.arguments, searched ? plan : "", report);
   }
   if (options.details) {
     add_details(p, report);
   }
   report.print(answer());
   doubt_length(options.run);
-  return p.fits || options.allow_oom ? 0 : 1;
+  return fits || options.allow_oom ? 0 : 1;
 }
 
 }  // namespace
@@ -278,7 +284,7 @@ PredictedJob predicted(const JobOptions& options, const Context& context, const 
     of.graph = workloads::build_graph(of.job);
     of.prediction = studies::predict(of.job, of.graph, how.step);
   }
-  if (how.fixes && of.prediction.fit == simulator::Fit::kNo) {
+  if (how.fixes && of.prediction.fit != simulator::Fit::kYes) {
     of.fixes = studies::memory_fixes(of.job, [&](const std::vector<std::string>& settings) {
       std::vector<std::string> all = options.overrides;
       all.insert(all.end(), settings.begin(), settings.end());

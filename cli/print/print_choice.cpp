@@ -11,8 +11,9 @@
 namespace stepcast::cli {
 
 std::string plan_note(const studies::PlanChoice& choice, std::string_view typed) {
-  return choice.chosen ? fmt::format("chosen: best of {} tried; `stepcast plan{}` searches all",
-                                     choice.tried, typed.empty() ? " ..." : typed)
+  return choice.chosen ? fmt::format("chosen: {} of {} tried; `stepcast plan{}` searches all",
+                                     choice.tight ? "smallest" : "best", choice.tried,
+                                     typed.empty() ? " ..." : typed)
                        : "";
 }
 
@@ -30,7 +31,7 @@ void add_choice(const studies::PlanChoice& choice, Report& report) {
 }
 
 void add_fixes(const std::vector<studies::Fix>& fixes, const std::vector<std::string>& arguments,
-               Report& report) {
+               const std::string& plan, Report& report) {
   Json all = Json::array();
   for (const studies::Fix& fix : fixes) {
     all.push_back(
@@ -38,7 +39,8 @@ void add_fixes(const std::vector<studies::Fix>& fixes, const std::vector<std::st
   }
   report.fact("fixes", std::move(all));
   if (fixes.empty()) {
-    report.line("\nfix: none found: no plan, batch or number of devices that was tried fits");
+    report.line("\nfix: none found: no plan, batch or number of devices that was tried fits" +
+                (plan.empty() ? "" : fmt::format("; `stepcast plan{}` searches all", plan)));
     return;
   }
   const std::vector<std::string>& change = fixes.front().set;

@@ -59,7 +59,7 @@ std::string memory_piece(const StepPrediction& p, const TerminalStyle& style) {
     return human(total);
   }
   const auto [word, meaning] = p.fit == simulator::Fit::kLikely
-                                   ? std::pair("likely fits", Meaning::kWarning)
+                                   ? std::pair("unlikely to fit", Meaning::kBad)
                                : p.fits ? std::pair("fits", Meaning::kGood)
                                         : std::pair("out of memory", Meaning::kBad);
   const bool large = p.capacity.base() >= 0x1p30;
@@ -239,9 +239,11 @@ std::string heading(const StepPrediction& p, const std::string& framework,
                             : !transformer                   ? "inference, "
                             : job.phase == JobPhase::kDecode ? "decode, "
                                                              : "prefill, ";
-  const std::string right =
-      fmt::format("{}, {}global batch {}{}", parameters_text(job), phase, job.batch.global,
-                  transformer ? fmt::format(" x {}", job.batch.sequence) : "");
+  const std::string right = fmt::format(
+      "{}, {}global batch {}{}{}", parameters_text(job), phase, job.batch.global,
+      transformer ? fmt::format(" x {}", job.batch.sequence) : "",
+      job.phase == JobPhase::kDecode || job.cached > 0 ? fmt::format(", {} cached", job.cached)
+                                                       : "");
   const std::size_t used = shown_width(left) + shown_width(right);
   return used + 2 > style.width ? coloured(left, Meaning::kStrong, style) + '\n' +
                                       std::string(kIndent, ' ') + right + '\n'
@@ -275,7 +277,7 @@ void add_screen(const StepPrediction& p, const PredictionContext& context, Repor
     line("note", "inference: kernels alone, no runs were measured");
   }
   const bool planned = p.job.workload.transformer() != nullptr || p.job.phase == JobPhase::kTrain;
-  if (!context.command.empty() && p.fits && planned) {
+  if (!context.command.empty() && p.fit == simulator::Fit::kYes && planned) {
     report.drawn([command = printable(context.command),
                   plan = printable(context.plan_command)](const TerminalStyle& style) {
       const std::vector<std::string> next{"stepcast plan" + plan,

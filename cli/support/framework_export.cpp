@@ -25,6 +25,12 @@ constexpr std::array<Framework, 4> kFrameworks{
      {"torchtitan", TrainingFramework::kTorchtitan, "torchtitan"},
      {"deepspeed", TrainingFramework::kDeepspeed, "deepspeed"}}};
 
+std::string short_name(TrainingFramework framework) {
+  return std::find_if(kFrameworks.begin(), kFrameworks.end(),
+                      [&](const auto& f) { return f.framework == framework; })
+      ->name;
+}
+
 const Framework& known_framework(std::string_view name) {
   const auto* const found = std::find_if(kFrameworks.begin(), kFrameworks.end(),
                                          [&](const auto& f) { return f.name == name; });
@@ -44,6 +50,13 @@ std::vector<std::string> framework_names() {
 
 TrainingFramework framework_named(const std::string& name) {
   return known_framework(name).framework;
+}
+
+std::optional<TrainingFramework> framework_running(const std::string& runs_on) {
+  const std::string product = runs_on.substr(0, runs_on.find('@'));
+  const auto* const own = std::find_if(kFrameworks.begin(), kFrameworks.end(),
+                                       [&](const auto& f) { return product == f.defaults; });
+  return own == kFrameworks.end() ? std::nullopt : std::optional(own->framework);
 }
 
 std::string defaults_of(const std::string& framework, const std::string& exported) {
@@ -70,25 +83,47 @@ FrameworkExport framework_export(const std::string& text) {
 
 std::string script_export(const std::string& file, const std::string& asked,
                           const std::string& runs_on) {
-  const std::string product = runs_on.substr(0, runs_on.find('@'));
   std::string name = asked;
   if (name.empty() && file.ends_with(".toml")) {
     name = "torchtitan";
   } else if (name.empty() && (file.ends_with(".yaml") || file.ends_with(".yml"))) {
     name = "nemo";
   } else if (name.empty()) {
-    const auto* const own = std::find_if(kFrameworks.begin(), kFrameworks.end(),
-                                         [&](const auto& f) { return product == f.defaults; });
-    if (own == kFrameworks.end()) {
+    const auto own = framework_running(runs_on);
+    if (!own) {
       throw InputError(
           "-o " + file,
           fmt::format("plans are exported to {}, and this one runs on {}; name one of "
                       "them with --for",
-                      fmt::join(framework_names(), ", "), product.empty() ? "none" : product));
+                      fmt::join(framework_names(), ", "),
+                      runs_on.empty() ? "none" : runs_on.substr(0, runs_on.find('@'))));
     }
-    name = own->name;
+    name = short_name(*own);
   }
   return name + "=" + file;
+}
+
+void expect_script(TrainingFramework framework, const Job& job) {
+  if (framework == TrainingFramework::kMegatron) {
+    interop::expect_written(job.workload);
+  }
+}
+
+std::string scripts_missing(const std::vector<const Job*>& plans, const std::string& runs_on) {
+  const auto framework = framework_running(runs_on);
+  std::vector<std::size_t> numbers;
+  std::string why;
+  for (std::size_t i = 0; framework && i < plans.size(); ++i) {
+    if (const auto broken = broken_rule(*plans[i], *framework)) {
+      numbers.push_back(i + 1);
+      why = why.empty() ? broken->what.substr(0, broken->what.find(';')) : why;
+    }
+  }
+  return numbers.empty()
+             ? std::string()
+             : fmt::format("No script in {}: plan {} ({}); --for {} leaves such plans out.",
+                           name_of(*framework), fmt::join(numbers, ", "), why,
+                           short_name(*framework));
 }
 
 std::string text_for(TrainingFramework framework, const Job& job) {

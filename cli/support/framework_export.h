@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ FrameworkExport framework_export(const std::string& text);
 /// Names that `--for` and `--export` take.
 std::vector<std::string> framework_names();
 TrainingFramework framework_named(const std::string& name);
+/// The one that a job runs on ("nemo@26.02"); nullopt where no script is written for it.
+std::optional<TrainingFramework> framework_running(const std::string& runs_on);
 /// The framework whose defaults plans have `--for` a framework, or to be `--export`ed to it; "" of
 /// none.
 std::string defaults_of(const std::string& framework, const std::string& exported);
@@ -28,6 +31,11 @@ std::string defaults_of(const std::string& framework, const std::string& exporte
 std::string script_export(const std::string& file, const std::string& asked,
                           const std::string& runs_on);
 
+/// Errors: InputError for a model that the framework's file is not written for.
+void expect_script(TrainingFramework framework, const Job& job);
+/// Which of plans, numbered from 1, the framework that they run on cannot start, and why the first;
+/// "" of none.
+std::string scripts_missing(const std::vector<const Job*>& plans, const std::string& runs_on);
 /// The plan as a file of the framework.
 std::string text_for(TrainingFramework framework, const Job& job);
 

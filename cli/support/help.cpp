@@ -229,7 +229,7 @@ std::string tour() {
   return R"(stepcast forecasts a training step before you run it: time, memory, cost.
 
   stepcast llama3-8b                          time, memory, a plan, on few H100s
-  stepcast llama3-70b -n 64 --tp 8 --pp 2     your plan; --on b200: other GPUs
+  stepcast llama3-70b -n 64 --tp 4 --zero 3   your plan; --on b200: other GPUs
   stepcast ./config.json                      a Hugging Face model, job, tables
   stepcast plan llama3-70b -n 64 -o train.sh  the fastest plan and its script
   stepcast diff llama3-8b -- --tp 2           what a change does, and why

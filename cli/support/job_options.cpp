@@ -63,7 +63,7 @@ struct KeyOption {
 constexpr std::array<KeyOption, 15> kKeyOptions{
     {{"--on", "SYSTEM", "system",
       "GPU or system: h100, b200, dgx-h100, a file (`stepcast list systems`)", "Job"},
-     {"--gpus,-n", "N", "devices", "Number of GPUs", "Job"},
+     {"--gpus,--devices,-n", "N", "devices", "Number of GPUs", "Job"},
      {"-b,--gbs", "N", "batch.global", "Samples of a step, sequences for transformers", "Job"},
      {"--mbs", "N", "batch.micro", "Sequences of a micro-batch", "Job"},
      {"--seq", "N", "batch.sequence", "Tokens of a sequence, such as 8k", "Job"},
@@ -269,6 +269,11 @@ config::Source job_source(const JobOptions& options) {
     throw InputError(options.job,
                      fmt::format("is a recording, not a job; `stepcast job {} --out job.json` "
                                  "writes the job that it was, `stepcast show` and `replay` read it",
+                                 config::quoted_setting(options.job)));
+  }
+  if (!fs::exists(file, error) && options.job.find('=') != std::string::npos) {
+    throw InputError(options.job,
+                     fmt::format("is no model or file; for a key of the job say --set {}",
                                  config::quoted_setting(options.job)));
   }
   if (!fs::is_regular_file(file, error) && !spelled_as_file(options.job)) {

@@ -49,7 +49,7 @@ std::string in_figures(std::string_view text) {
 }
 
 bool counts(std::string_view key) {
-  return key == "devices" || key == "batch.global" || key == "batch.sequence";
+  return key == "devices" || key == "batch.global" || key == "batch.sequence" || key == "cached";
 }
 
 Document aliases_of(const Library& library) {

@@ -490,7 +490,25 @@ void reject_keys_of_parallel(const Value& v) {
   }
 }
 
-Job read_job(const JobDocuments& documents, const Library& library, bool plan_open) {
+namespace {
+
+/// `remedies`: errors name values with which the job loads.
+Job read_job(const JobDocuments& documents, const Library& library, bool plan_open, bool remedies) {
+  const Accepts accepts = [&](const std::string& key, std::int64_t value) {
+    if (!remedies) {
+      return false;
+    }
+    JobDocuments other = documents;
+    std::string pointer = "/" + key;
+    std::replace(pointer.begin(), pointer.end(), '.', '/');
+    other.job.root[Json::json_pointer(pointer)] = value;
+    try {
+      (void)read_job(other, library, plan_open, false);
+      return true;
+    } catch (const InputError&) {
+      return false;
+    }
+  };
   const Value v = Value::root_of(documents.job);
   reject_keys_of_parallel(v);
   expect_keys(v, job_table());
@@ -534,7 +552,7 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
   read_parallel(v, j);
   plan_open = plan_open && is_transformer(j);
   if (!plan_open) {
-    read_data_degree(v, v.find("parallel"), j);
+    read_data_degree(v, v.find("parallel"), j, accepts);
   }
   const bool batch_known = v.find("batch") || j.workload.default_batch;
   if (batch_known) {
@@ -561,9 +579,15 @@ Job read_job(const JobDocuments& documents, const Library& library, bool plan_op
   }
   if (!plan_open) {
     fit_default_batch(v, j);
-    check_job(j, v);
+    check_job(j, v, accepts);
   }
   return j;
+}
+
+}  // namespace
+
+Job read_job(const JobDocuments& documents, const Library& library, bool plan_open) {
+  return read_job(documents, library, plan_open, true);
 }
 
 Job load_job(const Source& source, const std::vector<std::string>& given, const Library& library) {

@@ -1,5 +1,8 @@
 // How a job is split over devices: its `parallel`.
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <cstdlib>
 
 #include "core/config/internal/job_tables.h"
 #include "core/config/internal/keys.h"
@@ -367,28 +370,45 @@ const Keys<Parallel>& parallel_keys() {
   return keys;
 }
 
-/// Degrees that divide the devices, suggested for one that does not: "parallel.tensor = 2 or 4, or
-/// devices
-/// =
-/// "; "" where no degree alone is at fault.
-std::string divisors_near(const Job& j) {
-  const Parallel& p = j.parallel;
-  for (const auto& [name, n] :
-       {std::pair{"tensor", p.tensor}, {"context", p.context}, {"pipeline", p.pipeline}}) {
-    if (j.devices % n == 0 || n > j.devices) {
-      continue;
+/// "devices = 48 or 64": the values of a key next below and above n * unit with which the job
+/// loads, of multiples of unit that `divides` takes; "" of none.
+std::string values_near(const std::string& key, std::int64_t n, std::int64_t unit,
+                        const std::function<bool(std::int64_t)>& divides, const Accepts& accepts) {
+  constexpr std::int64_t kFarthest = 64;
+  constexpr int kMostTried = 8;
+  std::string text;
+  for (const std::int64_t way : {-1, 1}) {
+    int tried = 0;
+    for (std::int64_t k = way < 0 ? n : n + 1;
+         k > 0 && std::abs(k - n) <= kFarthest && tried < kMostTried; k += way) {
+      if (divides(k) && ++tried > 0 && accepts(key, k * unit)) {
+        text += fmt::format("{}{}", text.empty() ? key + " = " : " or ", k * unit);
+        break;
+      }
     }
-    std::int64_t less = n;
-    std::int64_t more = n;
-    while (j.devices % less != 0) {
-      --less;
-    }
-    while (j.devices % more != 0) {
-      ++more;
-    }
-    return fmt::format("parallel.{} = {} or {}, or devices = ", name, less, more);
   }
-  return "devices = ";
+  return text;
+}
+
+/// Values with which a job loads whose degrees do not divide its devices: "; use parallel.tensor =
+/// 2 or 4, or devices = 48 or 64".
+std::string dividing_values(const Job& j, const Accepts& accepts) {
+  const Parallel& p = j.parallel;
+  const std::int64_t split = p.tensor * p.context * p.pipeline;
+  std::vector<std::string> all;
+  for (const auto& [name, n] : {std::pair{"parallel.tensor", p.tensor},
+                                {"parallel.context", p.context},
+                                {"parallel.pipeline", p.pipeline}}) {
+    if (j.devices % n != 0) {
+      all.push_back(values_near(
+          name, n, 1, [&, n = n](std::int64_t k) { return j.devices % (split / n * k) == 0; },
+          accepts));
+    }
+  }
+  all.push_back(values_near(
+      "devices", j.devices / split, split, [](std::int64_t) { return true; }, accepts));
+  std::erase(all, "");
+  return all.empty() ? std::string() : fmt::format("; use {}", fmt::join(all, ", or "));
 }
 
 /// Chunks of a stage where the job does not say them: as many as its schedule has; of an
@@ -413,18 +433,15 @@ std::int64_t usual_chunks(const Value& schedule, const Job& job) {
 
 }  // namespace
 
-void read_data_degree(const Value& job, const std::optional<Value>& parallel, Job& j) {
+void read_data_degree(const Value& job, const std::optional<Value>& parallel, Job& j,
+                      const Accepts& accepts) {
   const std::int64_t split = j.parallel.tensor * j.parallel.context * j.parallel.pipeline;
   if (j.devices % split != 0) {
     throw InputError(
         job.where("devices"),
-        fmt::format(
-            "{} is not a multiple of tensor * context * pipeline = {} * {} * {} = {}; use {}{}",
-            j.devices, j.parallel.tensor, j.parallel.context, j.parallel.pipeline, split,
-            divisors_near(j),
-            j.devices < split ? fmt::format("{}", split)
-                              : fmt::format("{} or {}", j.devices / split * split,
-                                            (j.devices / split + 1) * split)));
+        fmt::format("{} is not a multiple of tensor * context * pipeline = {} * {} * {} = {}{}",
+                    j.devices, j.parallel.tensor, j.parallel.context, j.parallel.pipeline, split,
+                    dividing_values(j, accepts)));
   }
   j.parallel.data = j.devices / split;
   const auto data = parallel ? parallel->find("data") : std::nullopt;
@@ -434,10 +451,11 @@ void read_data_degree(const Value& job, const std::optional<Value>& parallel, Jo
     }
     const std::int64_t n = data->integer(1, kMostDevices);
     if (n != j.parallel.data) {
-      data->reject(
-          fmt::format("found {}, expected devices / (tensor * context * pipeline) = {} / {} = {}; "
-                      "use \"auto\" or set devices={}",
-                      n, j.devices, split, j.parallel.data, n * split));
+      data->reject(fmt::format(
+          "found {}, expected devices / (tensor * context * pipeline) = {} / {} = {}; "
+          "use \"auto\"{}",
+          n, j.devices, split, j.parallel.data,
+          accepts("devices", n * split) ? fmt::format(" or set devices={}", n * split) : ""));
     }
   }
 }

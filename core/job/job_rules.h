@@ -1,6 +1,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/job/job.h"
 
@@ -10,7 +11,12 @@ namespace stepcast {
 struct BrokenRule {
   std::string key;   ///< of the job, to blame: "parallel.tensor"
   std::string what;  ///< what was found, what it has to be, the nearest legal values
+  /// Values of `key` that keep this rule, which `what` ends with as remedy_text; they may break
+  /// others.
+  std::vector<std::int64_t> values = {};
 };
+/// "; use 1, 2 or 4"; "" of none.
+std::string remedy_text(const std::vector<std::int64_t>& values);
 
 /// The first rule that a job breaks, nullopt for a legal one. Transformers: degrees divide what
 /// they split, experts find ranks, context parallelism and inference have what they need,

@@ -24,14 +24,12 @@ Broken turns_of_chunks(const Job& job) {
   if (rest == 0 || rest >= p.pipeline) {
     return std::nullopt;
   }
-  const std::int64_t unit = p.data * job.batch.micro * turn;
-  return BrokenRule{
+  return remedied(
       "batch.global",
-      fmt::format("{} makes {} micro-batches, but virtual_stages = {} needs a multiple of {} = {}; "
-                  "use {}",
+      fmt::format("{} makes {} micro-batches, but virtual_stages = {} needs a multiple of {} = {}",
                   job.batch.global, job.microbatches(), p.virtual_stages,
-                  p.chunk_microbatches > 0 ? "chunk_microbatches" : "pipeline", turn,
-                  around(job.batch.global, unit))};
+                  p.chunk_microbatches > 0 ? "chunk_microbatches" : "pipeline", turn),
+      around(job.batch.global, batch_unit(job)));
 }
 
 Broken pipeline(const Job& job, const TransformerWorkload& w) {

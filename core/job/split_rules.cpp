@@ -10,8 +10,8 @@ namespace stepcast::internal {
 namespace {
 
 /// Tensor degrees that divide everything they split.
-std::string tensor_degrees(const TransformerWorkload& w) {
-  std::vector<std::int64_t> legal;
+Values tensor_degrees(const TransformerWorkload& w) {
+  Values legal;
   for (std::int64_t t = 1; t <= w.heads && legal.size() < 12; ++t) {
     const bool heads = w.compressed ? w.compressed->groups % t == 0
                                     : w.mla || t % w.kv_heads == 0 || w.kv_heads % t == 0;
@@ -20,15 +20,15 @@ std::string tensor_degrees(const TransformerWorkload& w) {
       legal.push_back(t);
     }
   }
-  return listed(legal);
+  return legal;
 }
 
 /// Checks a model made in memory; files are checked where they are read.
 Broken layers(const Job& job, const TransformerWorkload& w) {
   if (!w.mla && w.heads % w.kv_heads != 0) {
-    return BrokenRule{"workload.kv_heads",
-                      fmt::format("{} does not divide workload.heads = {}; use {}", w.kv_heads,
-                                  w.heads, divisors(w.heads, w.heads))};
+    return remedied("workload.kv_heads",
+                    fmt::format("{} does not divide workload.heads = {}", w.kv_heads, w.heads),
+                    divisors(w.heads, w.heads));
   }
   if (!w.mla && w.llama_style() && w.head_dim % 2 != 0) {
     return BrokenRule{"workload.head_dim",
@@ -113,10 +113,11 @@ Broken recurrent(const Job& job, const TransformerWorkload& w) {
   }
   const std::int64_t shared = std::gcd(r.heads, r.scans() ? r.key_heads : r.heads);
   if (shared % p.tensor != 0) {
-    return BrokenRule{"parallel.tensor",
-                      fmt::format("{} does not divide the {} heads of keys and {} of values of "
-                                  "layers with a state; use {}",
-                                  p.tensor, r.key_heads, r.heads, divisors(shared, shared))};
+    return remedied("parallel.tensor",
+                    fmt::format("{} does not divide the {} heads of keys and {} of values of "
+                                "layers with a state",
+                                p.tensor, r.key_heads, r.heads),
+                    divisors(shared, shared));
   }
   return std::nullopt;
 }
@@ -131,9 +132,9 @@ Broken tensor(const Job& job, const TransformerWorkload& w) {
       {"hidden", w.hidden}};
   for (const auto& [what, size] : split) {
     if (size % t != 0) {
-      return BrokenRule{"parallel.tensor",
-                        fmt::format("{} does not divide workload.{} = {}; use {}", t, what, size,
-                                    tensor_degrees(w))};
+      return remedied("parallel.tensor",
+                      fmt::format("{} does not divide workload.{} = {}", t, what, size),
+                      tensor_degrees(w));
     }
   }
   if (w.vocabulary % t != 0) {
@@ -169,10 +170,10 @@ Broken context(const Job& job, const TransformerWorkload& w) {
                         "decoding passes its few queries around; use pass_q or auto"};
     }
     if (job.batch.micro % p.context != 0) {
-      return BrokenRule{
-          "batch.micro",
-          fmt::format("{} sequences cannot be divided over context = {}; use {}", job.batch.micro,
-                      p.context, around(job.batch.micro, p.context))};
+      return remedied("batch.micro",
+                      fmt::format("{} sequences cannot be divided over context = {}",
+                                  job.batch.micro, p.context),
+                      around(job.batch.micro, p.context));
     }
     return std::nullopt;
   }
@@ -181,10 +182,11 @@ Broken context(const Job& job, const TransformerWorkload& w) {
                       "pass_q has no backward pass; use ring, all_gather, all_to_all or auto"};
   }
   if (job.batch.sequence % (2 * p.context) != 0) {
-    return BrokenRule{
-        "batch.sequence",
-        fmt::format("{} tokens cannot be split into 2 * context = {} equal chunks; use {}",
-                    job.batch.sequence, 2 * p.context, around(job.batch.sequence, 2 * p.context))};
+    const std::int64_t unit = 2 * p.context * (p.sequence_parallel ? p.tensor : 1);
+    return remedied("batch.sequence",
+                    fmt::format("{} tokens cannot be split into 2 * context = {} equal chunks",
+                                job.batch.sequence, 2 * p.context),
+                    around(job.batch.sequence, unit));
   }
   if (algorithm == ContextAlgorithm::kAllToAll && w.mla && job.cached > 0) {
     return BrokenRule{"parallel.context_algorithm",
@@ -218,11 +220,11 @@ Broken sequence_parallel(const Job& job, const TransformerWorkload&) {
   // A multiple of this, times the other amount, always divides; 2 context is what context asks.
   const std::int64_t unit = p.tensor * (decode || p.context == 1 ? p.context : 2 * p.context);
   const std::int64_t found = decode ? job.batch.micro : job.batch.sequence;
-  return BrokenRule{
-      "parallel.sequence_parallel",
-      fmt::format("{} tokens of a micro-batch do not divide over tensor = {}; use "
-                  "batch.{} = {}, or false",
-                  tokens, p.tensor, decode ? "micro" : "sequence", around(found, unit))};
+  return remedied(decode ? "batch.micro" : "batch.sequence",
+                  fmt::format("{} tokens of a micro-batch do not divide over tensor = {}, as "
+                              "sequence_parallel asks",
+                              tokens, p.tensor),
+                  around(found, unit));
 }
 
 Broken dense(const Job& job, const TransformerWorkload& w) {
@@ -247,12 +249,12 @@ Broken experts(const Job& job, const TransformerWorkload& w) {
   const Parallel& p = job.parallel;
   const std::int64_t replicas = p.data * p.context;
   if ((p.tensor * replicas) % p.expert != 0 || w.moe->experts % p.expert != 0) {
-    return BrokenRule{
+    return remedied(
         "parallel.expert",
         fmt::format("{} must divide tensor * context * data = {} * {} * {} = {} and "
-                    "workload.moe.experts = {}; use {}",
-                    p.expert, p.tensor, p.context, p.data, p.tensor * replicas, w.moe->experts,
-                    divisors(std::gcd(p.tensor * replicas, w.moe->experts), 1 << 20))};
+                    "workload.moe.experts = {}",
+                    p.expert, p.tensor, p.context, p.data, p.tensor * replicas, w.moe->experts),
+        divisors(std::gcd(p.tensor * replicas, w.moe->experts), 1 << 20));
   }
   if (p.expert_tensor > 1 && p.expert_tensor != p.tensor) {
     return BrokenRule{
@@ -266,7 +268,8 @@ Broken experts(const Job& job, const TransformerWorkload& w) {
         "parallel.expert",
         fmt::format("{} does not divide context * data = {}, as it must when tensor ranks share "
                     "their experts; use {}, or expert_tensor 1",
-                    p.expert, replicas, divisors(std::gcd(replicas, w.moe->experts), 1 << 20))};
+                    p.expert, replicas,
+                    listed(divisors(std::gcd(replicas, w.moe->experts), 1 << 20)))};
   }
   const bool by_columns = p.expert_tensor > 1 || (p.expert_tensor == 0 && even);
   if (p.tensor > 1 && !by_columns && !p.sequence_parallel) {
@@ -281,9 +284,9 @@ Broken experts(const Job& job, const TransformerWorkload& w) {
       {"shared * ffn_hidden", w.moe->shared * w.moe->ffn_hidden}};
   for (const auto& [what, size] : columns) {
     if (size % p.tensor != 0) {
-      return BrokenRule{"parallel.tensor",
-                        fmt::format("{} does not divide workload.moe.{} = {}; use {}", p.tensor,
-                                    what, size, divisors(size, p.tensor))};
+      return remedied("parallel.tensor",
+                      fmt::format("{} does not divide workload.moe.{} = {}", p.tensor, what, size),
+                      divisors(size, p.tensor));
     }
   }
   return std::nullopt;
@@ -296,9 +299,10 @@ Broken grouped_experts(const Job&, const TransformerWorkload& w) {
   }
   const MixtureOfExperts& m = *w.moe;
   if (m.experts % m.groups != 0) {
-    return BrokenRule{"workload.moe.groups",
-                      fmt::format("{} does not divide workload.moe.experts = {}; use {}", m.groups,
-                                  m.experts, divisors(m.experts, m.experts))};
+    return remedied(
+        "workload.moe.groups",
+        fmt::format("{} does not divide workload.moe.experts = {}", m.groups, m.experts),
+        divisors(m.experts, m.experts));
   }
   const std::int64_t least = (m.per_token * m.groups + m.experts - 1) / m.experts;
   if (m.groups_per_token > m.groups || m.groups_per_token < least) {

@@ -56,10 +56,10 @@ Broken loss(const Job& job, const TransformerWorkload&) {
     return std::nullopt;
   }
   if (tokens % chunks != 0) {
-    return BrokenRule{
+    return remedied(
         "loss.chunks",
-        fmt::format("{} do not divide the {} tokens of a micro-batch on a rank; use {}", chunks,
-                    tokens, divisors(tokens, chunks))};
+        fmt::format("{} do not divide the {} tokens of a micro-batch on a rank", chunks, tokens),
+        divisors(tokens, chunks));
   }
   if (job.phase != JobPhase::kTrain) {
     return BrokenRule{"loss.chunks", "inference has no loss; use 1"};

@@ -30,16 +30,8 @@ std::string layer_sum(const TransformerWorkload& m, const Is& is) {
 }
 
 void add_model(const Job& job, std::vector<std::string>& a) {
+  expect_written(job.workload);
   const TransformerWorkload& m = *job.workload.transformer();
-  const auto whole = [](const BlockKind& kind) {
-    return kind.attends() && kind.feed_forward != FeedForwardKind::kNone;
-  };
-  if (!std::all_of(m.pattern.begin(), m.pattern.end(), whole)) {
-    throw InputError("workload",
-                     fmt::format("{} has layers of one block or with a state, which stepcast reads "
-                                 "from arguments of Megatron-LM but does not write",
-                                 job.workload.name));
-  }
   const auto number = [&a](const char* name, std::int64_t v) {
     a.push_back(fmt::format("--{} {}", name, v));
   };
@@ -404,10 +396,27 @@ void add_formats(const Job& job, MegatronArguments& out) {
       a.emplace_back("--cuda-graph-scope full_iteration");
     }
   }
-  a.emplace_back(job.flash_attention ? "--attention-backend flash" : "--attention-backend unfused");
+  // FlashAttention 2 has neither heads of two widths nor narrow products.
+  const bool any = job.workload.transformer()->mla || job.system.framework.fp8_attention;
+  a.push_back(fmt::format("--attention-backend {}", !job.flash_attention ? "unfused"
+                                                    : any                ? "auto"
+                                                                         : "flash"));
 }
 
 }  // namespace
+
+void expect_written(const Workload& workload) {
+  const auto& pattern = workload.transformer()->pattern;
+  const auto whole = [](const BlockKind& kind) {
+    return kind.attends() && kind.feed_forward != FeedForwardKind::kNone;
+  };
+  if (!std::all_of(pattern.begin(), pattern.end(), whole)) {
+    throw InputError("workload",
+                     fmt::format("{} has layers of one block or with a state, which stepcast reads "
+                                 "from arguments of Megatron-LM but does not write",
+                                 workload.name));
+  }
+}
 
 std::optional<std::int64_t> said_bucket(const Job& job) {
   const Parallel& p = job.parallel;

@@ -21,6 +21,9 @@ struct MegatronArguments {
   bool knows_model = false;  ///< details of the model are among the arguments
 };
 MegatronArguments megatron_arguments(const Job& job);
+/// Errors: InputError for a model that no arguments are written of: one with layers of one block or
+/// with a state.
+void expect_written(const Workload& workload);
 
 /// How Megatron-Core is told which layers each chunk has: embedding, head or both count as a layer
 /// where all chunks are then equal, or else every chunk is drawn, "Et*2|tL".

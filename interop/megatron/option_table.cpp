@@ -185,6 +185,7 @@ constexpr auto kRows = std::to_array<Row>({
     {"loss-scale*"},
     {"hysteresis"},
     {"overlap-p2p-communication"},
+    {"overlap-p2p-comm"},
     {"cross-entropy-*"},
     {"calculate-per-token-loss"},
     {"eod-mask-loss"},

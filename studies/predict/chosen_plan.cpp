@@ -118,7 +118,22 @@ class Chooser {
         break;  // nor would ever more, which hold a + b / devices; or have no sample each
       }
     }
-    return literal();
+    try {
+      return literal();
+    } catch (const InputError& error) {
+      throw trains ? nothing_tried_fits(error) : error;
+    }
+  }
+
+  /// Error of a job that names no plan: `plain` is that of replicas alone.
+  [[nodiscard]] InputError nothing_tried_fits(const InputError& plain) const {
+    const char* search = "`stepcast plan` with the same options searches all";
+    return tried_ > 0
+               ? InputError("parallel", fmt::format("none of the {} plans tried fits; {}, or "
+                                                    "name one: --tp, --pp, --cp, --zero",
+                                                    tried_, search))
+               : InputError(plain.where(),
+                            fmt::format("{}, or another plan: {}", plain.problem(), search));
   }
 
   /// A plan that is said and `wrong` on one machine, on the fewest that its degrees divide.
@@ -159,8 +174,7 @@ class Chooser {
     return devices;
   }
 
-  bool fits(const Job& job, const ExecutionGraph& graph) {
-    const Bytes memory = job.system.device.memory;
+  bool fits(const Job& job, const ExecutionGraph& graph, Bytes memory) {
     const Bytes needed = simulator::fullest_ledger(graph, job.system.device).total();
     least_ = std::min(least_, needed);
     return memory <= Bytes{} || needed <= memory;
@@ -176,6 +190,8 @@ class Chooser {
       request = open(said);
       recipes = recipes_of(request.request.job, model);
     }
+    const Device& device = request.request.job.system.device;
+    tight_ = !recipes.empty() && recipes.front().bytes > RecipeSearch::usable(device);
     std::vector<std::pair<Candidate, const planner::PlanPoint*>> fit;
     std::size_t simulated = 0;
     std::int64_t passes = 0;
@@ -197,8 +213,11 @@ class Chooser {
         continue;
       }
       ExecutionGraph graph = workloads::build_graph(made->on.job);
-      if (!fits(made->on.job, graph)) {
+      if (!fits(made->on.job, graph, tight_ ? device.memory : RecipeSearch::usable(device))) {
         continue;
+      }
+      if (tight_) {
+        return made;
       }
       passes += made->on.job.microbatches() * made->on.job.workload.transformer()->layers;
       if (passes > kSimulatedPasses) {
@@ -281,7 +300,7 @@ class Chooser {
       try {
         ++tried_;
         JobOnFramework loaded = load(settings);
-        if (fits(loaded.job, workloads::build_graph(loaded.job))) {
+        if (fits(loaded.job, workloads::build_graph(loaded.job), job.system.device.memory)) {
           return Candidate{std::move(loaded), std::move(settings), {}};
         }
       } catch (const InputError&) {  // not so many tensor ranks
@@ -302,7 +321,7 @@ class Chooser {
       }
       try {
         JobOnFramework loaded = load(settings);
-        if (fits(loaded.job, workloads::build_graph(loaded.job))) {
+        if (fits(loaded.job, workloads::build_graph(loaded.job), job.system.device.memory)) {
           return Candidate{std::move(loaded), std::move(settings), {}};
         }
       } catch (const InputError&) {  // fewer samples than ranks, say
@@ -312,7 +331,7 @@ class Chooser {
   }
 
   [[nodiscard]] ChosenJob chosen(Candidate best, std::int64_t devices, std::int64_t machine) const {
-    PlanChoice choice{tried_ > 0, tried_, std::move(best.settings), {}};
+    PlanChoice choice{tried_ > 0, tried_, tight_, std::move(best.settings), {}};
     if (devices > machine) {
       choice.notes.push_back(fmt::format("{} devices: the fewest machines that {}", devices,
                                          given_.plan ? "it is legal on" : "hold it"));
@@ -337,6 +356,7 @@ class Chooser {
   const config::Library& library_;
   config::GivenKeys given_;
   std::int64_t tried_ = 0;
+  bool tight_ = false;
   Bytes least_ = Bytes(std::numeric_limits<double>::infinity());  ///< that a device of the last
                                                                   ///< machines needs
 };

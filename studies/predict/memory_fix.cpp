@@ -188,6 +188,12 @@ std::vector<Tried> all_tried(const Job& job, const models::CostModel& model) {
   return all;
 }
 
+/// Memory that fixes may take.
+Bytes room_of(const Job& job) {
+  const Device& device = job.system.device;
+  return leaves_headroom(job) ? RecipeSearch::usable(device) : device.memory;
+}
+
 /// Looks for fixes by loading the job with settings, as a user would.
 class Fixer {
  public:
@@ -214,7 +220,7 @@ class Fixer {
       const ExecutionGraph graph = workloads::build_graph(job);
       const Bytes total = simulator::fullest_ledger(graph, job.system.device).total();
       least_ = std::min(least_, total);
-      if (total > job.system.device.memory) {
+      if (total > room_of(job)) {
         return std::nullopt;
       }
       const models::CostModel model(job.system, job.calibration);
@@ -236,7 +242,7 @@ class Fixer {
   void fix_training() {
     const models::CostModel model(job_.system, job_.calibration);
     for (const Tried& t : all_tried(job_, model)) {
-      if (t.total <= job_.system.device.memory && take(t.set)) {
+      if (t.total <= room_of(t.job) && take(t.set)) {
         break;
       }
     }
@@ -286,7 +292,7 @@ class Fixer {
       return;
     }
     const models::CostModel model(open.system, open.calibration);
-    for (const Recipe& recipe : RecipeSearch(unsplit(open), model).best()) {
+    for (const Recipe& recipe : RecipeSearch(unsplit(open), model).best(false)) {
       Settings set = on;
       const Settings split = recipe_settings(recipe.point, job_);
       set.insert(set.end(), split.begin(), split.end());
@@ -410,11 +416,13 @@ std::string tight_memory(Bytes used, const Device& device) {
   if (std::abs(over) > margin) {
     return {};
   }
-  const std::string errs = fmt::format("within the {:.2g} % error of the method", 100 * margin);
-  return over > 0 ? fmt::format("likely fits: {:.3g} of {}, {}", used.base() / 0x1p30,
-                                gib(device.memory), errs)
-                  : fmt::format("tight: {:.2g} % of the fullest device's memory is free, {}",
-                                -100 * over, errs);
+  return over > 0
+             ? fmt::format("unlikely to fit: {:.3g} of {}; 1 forecast in 100 is {:.2g} % too high",
+                           used.base() / 0x1p30, gib(device.memory), 100 * margin)
+             : fmt::format(
+                   "tight: {:.2g} % of the fullest device's memory is free, within the "
+                   "{:.2g} % error of the method",
+                   -100 * over, 100 * margin);
 }
 
 }  // namespace stepcast::studies

@@ -50,6 +50,8 @@ void fill_memory(StepPrediction& p, const ExecutionGraph& graph) {
   p.fit = simulator::fit_of(p.ledger.total(), device);
   if (p.fit == simulator::Fit::kNo) {
     reject(p, memory_reason(p.ledger, device));
+  } else if (p.fit == simulator::Fit::kLikely) {
+    p.warnings.push_back(tight_memory(p.ledger.total(), device));
   }
 }
 

@@ -83,7 +83,7 @@ Job ready(const Job& job) {
 RecipeSearch::RecipeSearch(const Job& job, const models::CostModel& model)
     : job_(ready(job)),
       closed_form_(job_, model),
-      capacity_((1 - kHeadroom) * job.system.device.memory),
+      capacity_(usable(job.system.device)),
       reserve_(reserve_of(job)),
       devices_(static_cast<std::int32_t>(job.devices)),
       inside_(fast_ranks(job.system, job.devices)),
@@ -384,12 +384,13 @@ std::vector<Recipe> RecipeSearch::best(bool tight) {
     }
   };
   gather();
-  if (all.empty() && tight) {
+  const bool smallest = all.empty() && tight;
+  if (smallest) {
     capacity_ = job_.system.device.memory;
     gather();
   }
-  std::stable_sort(all.begin(), all.end(), [](const Recipe& a, const Recipe& b) {
-    return clearly_less(a.seconds, b.seconds);
+  std::stable_sort(all.begin(), all.end(), [smallest](const Recipe& a, const Recipe& b) {
+    return smallest ? a.bytes < b.bytes : clearly_less(a.seconds, b.seconds);
   });
   return all;
 }

@@ -27,15 +27,18 @@ struct Recipe {
 class RecipeSearch {
  public:
   static constexpr std::int64_t kMostRecipes = 50;
-  /// Share of a device that plans leave free, as `stepcast plan` does, where any can.
+  /// Share of a device that plans leave free, where any can: forecasts of memory err by about as
+  /// much (docs/explanation/accuracy.md).
   static constexpr double kHeadroom = 0.05;
+  /// Memory of a device without it.
+  static Bytes usable(const Device& device) { return (1 - kHeadroom) * device.memory; }
   /// `job` is unsplit, on all its devices, on its framework.
   RecipeSearch(const Job& job, const models::CostModel& model);
   /// Bytes of weights, gradients and optimizer states, each kept once.
   static Bytes least_states(const Job& job);
 
-  /// Recipes that fit, the fastest first. `tight`: where none leaves kHeadroom free, those that fill
-  /// the device.
+  /// Recipes that fit, the fastest first. `tight`: where none leaves kHeadroom free, those that
+  /// leave less, the smallest first.
   std::vector<Recipe> best(bool tight = true);
   /// Recipes costed so far.
   [[nodiscard]] std::int64_t tried() const { return static_cast<std::int64_t>(costed_.size()); }
@@ -59,6 +62,11 @@ class RecipeSearch {
   std::int64_t parameters_ = 0, expert_parameters_ = 0;
   std::map<Point, std::optional<Recipe>> costed_;
 };
+
+/// Whether plans of the job leave RecipeSearch::kHeadroom free: a transformer that trains.
+inline bool leaves_headroom(const Job& job) {
+  return job.workload.transformer() != nullptr && job.phase == JobPhase::kTrain;
+}
 
 /// The job without a plan: all degrees 1, nothing sharded, nothing recomputed.
 Job unsplit(Job job);

@@ -70,7 +70,8 @@ SweepPoint evaluate(const std::vector<SweepAxis>& axes, std::size_t index, const
     SweptJob made = make_job(overrides_of(axes, point.values));
     point.chosen = std::move(made.chosen);
     const StepPrediction p = predict(with_searched_plan(std::move(made.job)));
-    point.status = p.fits ? SweepStatus::kOk : SweepStatus::kDoesNotFit;
+    const bool fits = p.fit == simulator::Fit::kYes;
+    point.status = fits ? SweepStatus::kOk : SweepStatus::kDoesNotFit;
     point.iteration = p.iteration;
     if (p.interval) {
       point.p5 = p.interval->p5;
@@ -83,7 +84,7 @@ SweepPoint evaluate(const std::vector<SweepAxis>& axes, std::size_t index, const
     point.in_calibrated_range = p.in_calibrated_range;
     point.planned_by_rule = workloads::planned_by_rule(p.job);
     point.plan_searched = p.job.embedding_plan && p.job.embedding_choice == "search";
-    point.reason = p.fits ? "" : p.warnings.front();
+    point.reason = fits ? "" : p.warnings.front();
     if (asks_for_run(options.length)) {
       const TrainingRun run =
           training_run(p, flow_costs(p.job, p.iteration), options.length, options.terms);

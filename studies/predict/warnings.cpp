@@ -134,6 +134,14 @@ std::string straddling_groups(const Job& job) {
   return {};
 }
 
+/// Warning that decoding begins with nothing to attend to.
+std::string empty_cache(const Job& job) {
+  return job.phase == JobPhase::kDecode && job.cached == 0
+             ? "decode with 0 cached tokens is the first token of an empty prompt; --set cached=8k "
+               "has so many before it"
+             : "";
+}
+
 /// Keys that the job says and that change nothing of it, each with what it would need.
 std::vector<std::string> without_effect(const Job& job) {
   std::vector<std::string> said;
@@ -173,8 +181,9 @@ std::vector<std::string> warnings_of(const StepPrediction& p) {
                     100 * p.mfu_causal));
   }
   for (const std::string& warning :
-       {other_plan(job), without_constants(job), far_experts(job), straddling_groups(job),
-        tight_memory(p.ledger.total(), job.system.device)}) {
+       {other_plan(job), without_constants(job), empty_cache(job), far_experts(job),
+        straddling_groups(job),
+        p.fit == simulator::Fit::kYes ? tight_memory(p.ledger.total(), job.system.device) : ""}) {
     if (!warning.empty()) {
       warnings.push_back(warning);
     }

@@ -95,6 +95,21 @@ TEST_CASE("plan for a framework finds what it can run, with memory to spare", "[
   rejected(plan({"--memory-headroom", "90 GiB"}), "--memory-headroom", "less than");
 }
 
+TEST_CASE("plan says which plans have no script, and which models before it searches",
+          "[cli][plan]") {
+  const std::vector<std::string> job{"plan",  "llama3-8b", "-n",    "8",  "--pp",  "2",
+                                     "--gbs", "64",        "--seq", "4k", "--top", "1"};
+  const auto said = [&job](std::vector<std::string> more) {
+    more.insert(more.begin(), job.begin(), job.end());
+    return call(more, "", 300).out;
+  };
+  CHECK_THAT(said({"--set", "schedule=zb-h1"}),
+             Contains("No script in Megatron-LM: plan 1") && Contains("Megatron-LM runs 1f1b"));
+  CHECK_THAT(said({"--for", "megatron"}), !Contains("No script"));
+  // No plan fits one GPU: a search would say that.
+  rejected({"plan", "nemotron-h-47b", "-n", "1", "--export", "megatron"}, "does not write");
+}
+
 TEST_CASE("plans that are shown differ in kind, at the pace of a framework", "[cli][plan]") {
   const auto planned = [](std::vector<std::string> more) {
     more.insert(more.end(), {"--top", "5", "--format", "json"});

@@ -1,8 +1,12 @@
 // Commands that users type and what they get: exit codes, one document on standard output, whole
 // files or none.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <iomanip>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -55,6 +59,100 @@ TEST_CASE("predict exits with 1 when the job does not fit, and still predicts", 
   large.push_back("--allow-oom");
   CHECK(call(large).code == 0);
   CHECK(call(predict({})).code == 0);  // fits
+}
+
+TEST_CASE("predict exits with 1 and a fix when the job is over by what few forecasts err by",
+          "[cli]") {
+  const std::vector<std::string> job{"predict", "llama3-8b", "-n",    "8",  "--zero",   "1",
+                                     "--gbs",   "8",         "--seq", "4k", "--format", "json"};
+  const double total = document(call(job)).at("memory_bytes").at("total");
+  std::vector<std::string> over = job;  // by 2 %
+  over.insert(over.end(), {"--set", fmt::format("system.device.memory={:.0f} B", total / 1.02)});
+  const Outcome outcome = call(over);
+  CHECK(outcome.code == 1);
+  const json said = json::parse(outcome.out);
+  CHECK(said["fit"] == "likely");
+  CHECK_THAT(said["warnings"][0].get<std::string>(), Contains("unlikely to fit"));
+  CHECK_FALSE(said["fixes"].empty());
+  over.push_back("--allow-oom");
+  CHECK(call(over).code == 0);
+}
+
+namespace {
+
+/// Words of a command line as a shell splits it.
+std::vector<std::string> words_of(const std::string& line) {
+  std::vector<std::string> words;
+  std::istringstream text(line);
+  for (std::string word; text >> std::quoted(word, '\'');) {
+    words.push_back(word);
+  }
+  return words;
+}
+
+/// Commands after "stepcast " in a text whose lines were wrapped, up to two spaces, "`" or "(".
+std::vector<std::string> suggested(std::string text) {
+  text = std::regex_replace(text, std::regex("\n {2,}(--)"), " $1");
+  std::vector<std::string> all;
+  const std::regex command("stepcast ([^`\n]*?)(?=  |`|\n| +\\()");
+  for (std::sregex_iterator at(text.begin(), text.end(), command), end; at != end; ++at) {
+    all.push_back((*at)[1]);
+  }
+  return all;
+}
+
+/// True of commands of built-in models alone.
+bool needs_no_file(const std::string& command) {
+  const auto words = words_of(command);
+  return std::any_of(words.begin(), words.end(),
+                     [](const std::string& word) { return word.find("llama3") == 0; });
+}
+
+}  // namespace
+
+TEST_CASE("every command that the tool suggests works", "[cli]") {
+  const TemporaryFolder folder;
+  std::set<std::string> all;
+  std::vector<Outcome> said{call({})};
+  for (const char* command : {"predict", "sweep", "diff", "show", "plan"}) {
+    said.push_back(call({"help", command}));
+  }
+  for (const char* job : {"llama3-8b -n 8", "llama3-70b -n 16", "llama3-8b -n 8 --tp 2"}) {
+    said.push_back(call(words_of(job), "", 300));
+  }
+  for (const Outcome& outcome : said) {
+    for (const std::string& command : suggested(outcome.out)) {
+      if (needs_no_file(command)) {
+        all.insert(command);
+      }
+    }
+  }
+  CHECK(all.size() > 10);
+  for (const std::string& command : all) {
+    std::vector<std::string> words = words_of(command);
+    for (std::string& word : words) {
+      if (word == "train.sh" || word == "out.html") {
+        word = folder / word;
+      }
+    }
+    const Outcome outcome = call(words, "", 600);
+    CAPTURE(command, outcome.err);
+    CHECK(outcome.code == 0);
+  }
+}
+
+TEST_CASE("decoding says what is cached", "[cli]") {
+  const std::vector<std::string> job{"llama3-8b", "-n", "8", "--set", "phase=decode"};
+  CHECK_THAT(call(job).out, Contains(", 0 cached") && Contains("0 cached tokens"));
+  std::vector<std::string> after = job;
+  after.insert(after.end(), {"--set", "cached=8k", "--gbs", "64"});
+  CHECK_THAT(call(after).out, Contains(", 8192 cached") && !Contains("0 cached tokens"));
+}
+
+TEST_CASE("a number of devices and a setting are taken as they are typed, or said how", "[cli]") {
+  CHECK(call({"llama3-8b", "--devices", "8", "--json"}).out ==
+        call({"llama3-8b", "-n", "8", "--json"}).out);
+  rejected({"predict", "workload=llama3-8b"}, "--set workload=llama3-8b");
 }
 
 TEST_CASE("wrong usage exits with 2 and says what was wrong", "[cli]") {

@@ -2,6 +2,8 @@
 #include "core/config/aliases.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <regex>
 #include <set>
 
 #include "core/config/job_keys.h"
@@ -44,6 +46,7 @@ TEST_CASE("settings are spelled out", "[config][aliases]") {
   CHECK(spelled_out(std::string("seq=8k")) == "batch.sequence=8192");          // 8 * 1024
   CHECK(spelled_out(std::string("seq=4k,8K")) == "batch.sequence=4096,8192");  // each of a list
   CHECK(spelled_out(std::string("gbs=1m")) == "batch.global=1048576");         // 2^20
+  CHECK(spelled_out(std::string("cached=8k")) == "cached=8192");
   CHECK(spelled_out(std::string("devices=1k")) == "devices=1024");  // the key in full too
   for (const char* same : {"seq=k", "seq=8kk", "seq=-8k", "seq=", "seq=8.5k", "gpus=8kg",
                            "seq=99999999999999999999k"}) {
@@ -92,6 +95,14 @@ TEST_CASE("models have other names", "[config][aliases]") {
                            "a/b/llama3-8b", "/llama3-8b", "-instruct", "llama3-8b.json"}) {
     INFO(none);
     CHECK(workload_called(none, kNames).empty());
+  }
+  // The parameters that a token uses need not be said.
+  for (const auto& file : std::filesystem::directory_iterator(kNames.root / "workloads" / "zoo")) {
+    const std::string name = file.path().stem();
+    std::smatch match;
+    if (std::regex_match(name, match, std::regex("(.*)-a[0-9]+b"))) {
+      CHECK(workload_called(match[1].str(), kNames) == name);
+    }
   }
   // All in the data file are names of files, and one alias is of one model.
   std::set<std::string> seen;

@@ -89,6 +89,9 @@ TEST_CASE("a built-in model is written with what its published configuration say
         kLibrary)));
   };
   using Catch::Contains;
+  // FlashAttention 2 has no latent attention.
+  CHECK_THAT(script("deepseek-v3"), Contains("--attention-backend auto"));
+  CHECK_THAT(script("llama3-8b"), Contains("--attention-backend flash"));
   CHECK_THAT(script("llama3-8b"), Contains("  --rotary-base 500000\n") &&
                                       Contains("  --norm-epsilon 1e-05\n") &&
                                       !Contains("of your model"));

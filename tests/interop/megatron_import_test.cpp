@@ -205,6 +205,9 @@ TEST_CASE("what Megatron-LM's words say of a step's cost is read", "[config][imp
   CHECK(job("--optimizer sgd --sgd-momentum 0.0").dense_optimizer == OptimizerKind::kSgd);
   CHECK(job("--optimizer adam").dense_optimizer == OptimizerKind::kAdam);
   CHECK_FALSE(job("--attention-backend unfused").flash_attention);
+  // The default, by either of its names.
+  CHECK(job_to_json(job("--bf16 --overlap-p2p-comm")) == job_to_json(plain));
+  CHECK(job_to_json(job("--bf16 --overlap-p2p-communication")) == job_to_json(plain));
   CHECK(job("--fp16").formats.gradient == Format::kFp16);
   CHECK(job("--fp16 --accumulate-allreduce-grads-in-fp32").formats.gradient == Format::kFp32);
   CHECK(job("--use-distributed-optimizer --use-megatron-fsdp --data-parallel-sharding-strategy "

@@ -192,5 +192,35 @@ TEST_CASE("fixes are what their settings load", "[studies][chosen]") {
     CHECK(p.fit == simulator::Fit::kYes);
     CHECK(p.iteration.base() == Approx(fix.step.base()));
     CHECK(p.ledger.total() == fix.memory);
+    if (leaves_headroom(literal)) {
+      CHECK(fix.memory <= RecipeSearch::usable(p.job.system.device));
+    }
   }
+}
+
+TEST_CASE("a chosen plan leaves the headroom that plan keeps, or is the smallest and says so",
+          "[studies][chosen]") {
+  for (const auto& [model, devices] :
+       {std::pair{"llama3-8b", 8}, {"llama3-70b", 16}, {"llama3-70b", 32}, {"gpt-22b", 16}}) {
+    CAPTURE(model, devices);
+    const ChosenJob on = chosen(
+        {fmt::format("workload={}", model), "system=dgx-h100", fmt::format("devices={}", devices)});
+    REQUIRE(on.choice.chosen);
+    const Bytes total = predict(on.job).ledger.total();
+    CHECK((total > RecipeSearch::usable(on.job.system.device)) == on.choice.tight);
+    if (on.choice.tight) {  // recomputing less needs no less
+      CHECK(on.job.parallel.recompute.kind == RecomputeKind::kFull);
+    }
+  }
+}
+
+TEST_CASE("where no plan that was tried fits, no rule of one that nobody named is cited",
+          "[studies][chosen]") {
+  const Settings long_sequences{"workload=llama3-8b", "system=dgx-h100", "devices=64",
+                                "batch.global=8", "batch.sequence=1048576"};
+  CHECK_THROWS_WITH(chosen(long_sequences), Catch::Contains("plans tried fits") &&
+                                                Catch::Contains("stepcast plan") &&
+                                                !Catch::Contains("divisible"));
+  CHECK_THROWS_WITH(chosen(with(long_sequences, {"parallel.zero=3"})),
+                    Catch::Contains("divisible"));  // named
 }

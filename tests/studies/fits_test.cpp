@@ -22,7 +22,7 @@ simulator::Fit fit_of(const Job& job) {
 
 }  // namespace
 
-TEST_CASE("a step over by less than the method errs by likely fits", "[studies][fits]") {
+TEST_CASE("a step over by less than the method errs by is unlikely to fit", "[studies][fits]") {
   Job job = loaded({"workload=llama3-8b", "system=dgx-h100", "devices=8", "batch.global=8",
                     "batch.sequence=4096", "parallel.zero=1"});
   const double margin = simulator::memory_margin(job.system.device);
@@ -38,7 +38,7 @@ TEST_CASE("a step over by less than the method errs by likely fits", "[studies][
   for (const auto& [over, fit, said] :
        {std::tuple{-1.5, simulator::Fit::kYes, ""},
         {-0.5, simulator::Fit::kYes, "of the fullest device's memory is free, within "},
-        {0.5, simulator::Fit::kLikely, "likely fits: "},
+        {0.5, simulator::Fit::kLikely, "unlikely to fit: "},
         {1.5, simulator::Fit::kNo, "out of memory: rank 0 needs "}}) {
     const StepPrediction p = at(over);
     INFO(over);

@@ -22,7 +22,7 @@ export const capacityText = (p) => `${bytes(p.memory_bytes.total)} of ${bytes(p.
 function headline(p) {
   const step = p.iteration_time_s;
   const { total, capacity } = p.memory_bytes;
-  const fits = p.fit === "likely" ? "likely fits" : p.fits ? `fits, ${bytes(capacity - total)} free` : "out of memory";
+  const fits = p.fit === "likely" ? "unlikely to fit" : p.fits ? `fits, ${bytes(capacity - total)} free` : "out of memory";
   return element("dl", { class: "facts-row" },
     fact("step", seconds(step), interval(p), `${step} s`),
     p.throughput.tokens_per_s > 0
@@ -106,7 +106,7 @@ export function forecast(p) {
     section(`Time, critical path (rank ${p.critical_rank})`, stackedBar(timeParts(p, p.time_s), p.iteration_time_s, "Time of a step")),
     section(`Memory, fullest GPU (rank ${p.fullest_rank})`,
       stackedBar(memoryParts(p.memory_bytes).map(([key, value]) => ({ name: key, value, colour: ofKind(key), text: bytes(value) })), p.memory_bytes.capacity, `Memory of ${bytes(p.memory_bytes.capacity)}`, p.memory_bytes.capacity),
-      note(p.fit === "likely" ? `${bytes(p.memory_bytes.total)} needed, ${bytes(p.memory_bytes.capacity)} available: within the ${percent(p.memory_margin)} that the method errs by.` : p.fits ? "" : `${bytes(p.memory_bytes.total)} needed, ${bytes(p.memory_bytes.capacity)} available${p.fixes?.length ? "; see the fix above" : ""}.`)),
+      note(p.fit === "likely" ? `${bytes(p.memory_bytes.total)} needed, ${bytes(p.memory_bytes.capacity)} available: 1 forecast in 100 is so much too high.` : p.fits ? "" : `${bytes(p.memory_bytes.total)} needed, ${bytes(p.memory_bytes.capacity)} available${p.fixes?.length ? "; see the fix above" : ""}.`)),
   ];
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <span>
 
 #include "core/config/foreign.h"
@@ -27,7 +28,10 @@ void check_plan(const EmbeddingPlan& plan, const LayeredWorkload& workload, cons
 
 /// Checks that need only the job (divisibility, degrees, heads over ranks). `v` is the job's root,
 /// for places.
-void check_job(const Job& job, const Value& v);
+/// Whether the job loads with another value of one of its own keys, "parallel.tensor": what errors
+/// name as values to use.
+using Accepts = std::function<bool(const std::string& key, std::int64_t value)>;
+void check_job(const Job& job, const Value& v, const Accepts& accepts);
 
 /// Newton-Schulz iterations of an optimizer step, at most.
 constexpr std::int64_t kMostIterations = 100;
@@ -76,7 +80,8 @@ RecomputeModules recompute_modules_from(const Value& list);
 void read_formats(const Value& job, Job& j);
 /// `embedding`: bytes of a cached row in a plan follow from formats and optimizer.
 void read_embedding(const Value& job, Job& j, const Library& library);
-void read_data_degree(const Value& job, const std::optional<Value>& parallel, Job& j);
+void read_data_degree(const Value& job, const std::optional<Value>& parallel, Job& j,
+                      const Accepts& accepts);
 
 /// The job of a document. `plan_open`: a transformer's parallel plan is to be chosen, so its
 /// degrees are read one by one but not checked against each other, nor against devices and batch.

@@ -17,11 +17,16 @@ std::span<const TransformerRule> schedule_rules();
 /// Rules of what is trained and how: adapters, loss, lengths of documents, recomputed modules.
 std::span<const TransformerRule> training_rules();
 
+using Values = std::vector<std::int64_t>;
+/// The rule with values of its key to use.
+BrokenRule remedied(std::string key, const std::string& what, Values values);
 /// "1, 2 or 4".
-std::string listed(const std::vector<std::int64_t>& values);
+std::string listed(const Values& values);
 /// The divisors of n up to `limit`, at most eight, the largest kept.
-std::string divisors(std::int64_t n, std::int64_t limit);
-/// The multiples of `unit` on both sides of n, which is none: "8 or 16".
-std::string around(std::int64_t n, std::int64_t unit);
+Values divisors(std::int64_t n, std::int64_t limit);
+/// The multiples of `unit` on both sides of n, which is none: 8, 16.
+Values around(std::int64_t n, std::int64_t unit);
+/// Samples of a step that replicas, micro-batches and turns of chunks divide.
+std::int64_t batch_unit(const Job& job);
 
 }  // namespace stepcast::internal
