@@ -11,16 +11,14 @@ namespace {
 constexpr const char* kForm = "step.efficiency";
 
 /// True if a device's group says more of the device than of a few runs: else its siblings, which
-/// may be slower GPUs, would have another factor by chance. Steps of a family without a group of
-/// its own need as many rows there as make such a group.
+/// may be slower GPUs, would have another factor by chance. For a family that is not known to be in
+/// it several sources are no substitute for rows.
 bool speaks_for(const EfficiencyGroup& group, const EfficiencyKeys& keys) {
-  constexpr std::int64_t kRows = 5;  // of one source; of several any
-  constexpr std::int64_t kRowsOfFamilies = 10;
+  constexpr std::int64_t kRows = 5;
   const bool other_family =
       group.of.family.empty() && (keys.family == name_of(EfficiencyFamily::kExperts) ||
                                   keys.family == name_of(EfficiencyFamily::kAdapters));
-  return group.of.device.empty() ||
-         (other_family ? group.rows >= kRowsOfFamilies : group.rows >= kRows || group.sources > 1);
+  return group.of.device.empty() || group.rows >= kRows || (!other_family && group.sources > 1);
 }
 
 }  // namespace

@@ -79,8 +79,8 @@ struct EfficiencyTable {
 
 /// The narrowest group that was measured: framework on the device; framework on the device's
 /// generation; the generation; all runs. At each, a family with a group of its own goes first. A
-/// device counts from 5 rows or 2 sources on, for experts and adapters without a group there from 10
-/// rows. Null for a table without them.
+/// device counts from 5 rows on, or from 2 sources for dense training and groups of the family.
+/// Null for a table without them.
 const EfficiencyGroup* nearest_efficiency(const EfficiencyTable& table, const EfficiencyKeys& keys);
 /// Width of the interval about the factor of a group, for steps of a generation and family.
 double efficiency_width(const EfficiencyTable& table, const EfficiencyGroup& group,
@@ -94,8 +94,8 @@ struct Efficiency {
   std::int64_t rows = 0, sources = 0;
   bool own = false;         ///< measured on this device, with this framework
   bool generation = false;  ///< measured on GPUs of its generation at least
-  double scatter = 0;    ///< as EfficiencyTable: plans closer than that tie
-  std::string measured;  ///< "megatron-core on h100-sxm-80gb"
+  double scatter = 0;       ///< as EfficiencyTable: plans closer than that tie
+  std::string measured;     ///< "megatron-core on h100-sxm-80gb"
 };
 std::string efficiency_key(EfficiencyFamily family);
 FittedModel fitted_efficiency(const Efficiency& efficiency);

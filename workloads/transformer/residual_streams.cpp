@@ -40,6 +40,7 @@ TransformerStage::StreamBlock TransformerStage::stream_block(const std::string& 
   StreamBlock b;
   if (shape_.model.residual_streams > 1) {
     b.name = at + "streams." + site;
+    b.left_gradient = std::string("gradient.streams.") + site;
     b.left = kept(true, at + site + ".output", shape_.rows, shape_.model.hidden, compute_);
     b.entered = writer_.workspace(std::string("streams.") + site, shape_.rows, shape_.model.hidden,
                                   compute_);
@@ -110,9 +111,7 @@ void TransformerStage::around_block(
   }
   const std::int64_t m = shape_.model.residual_streams;
   const std::int64_t h = shape_.model.hidden;
-  // Weight gradients that wait read it, of both blocks.
-  const TensorId d_left =
-      gradient("gradient." + b.name.substr(b.name.find("streams")), shape_.rows, h);
+  const TensorId d_left = gradient(b.left_gradient, shape_.rows, h);
   const TensorId d_entered =
       writer_.workspace("gradient.streams.entered", shape_.rows, h, compute_);
   const auto& weight = parameter(b.name + ".weight");

@@ -72,6 +72,7 @@ class TransformerStage {
   /// The streams around a block of a layer; nothing where there is one stream.
   struct StreamBlock {
     std::string name{};              ///< of its parameters: "layer.3.streams.mixer"
+    std::string left_gradient{};     ///< of what weight gradients that wait read
     TensorId entered = 0, left = 0;  ///< into the block and out of it
   };
   /// A low-rank adapter: what the backward pass reads of it.
