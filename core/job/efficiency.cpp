@@ -10,15 +10,13 @@ namespace {
 
 constexpr const char* kForm = "step.efficiency";
 
-/// True if a device's group says more of the device than of a few runs: else its siblings, which
-/// may be slower GPUs, would have another factor by chance. For a family that is not known to be in
-/// it several sources are no substitute for rows.
-bool speaks_for(const EfficiencyGroup& group, const EfficiencyKeys& keys) {
+/// True if a group stands for steps of the family. A few dense runs on one device say nothing of
+/// experts there: its siblings, which may be slower GPUs, would have another factor by chance.
+bool speaks_for(const EfficiencyGroup& group, std::string_view family) {
   constexpr std::int64_t kRows = 5;
-  const bool other_family =
-      group.of.family.empty() && (keys.family == name_of(EfficiencyFamily::kExperts) ||
-                                  keys.family == name_of(EfficiencyFamily::kAdapters));
-  return group.of.device.empty() || group.rows >= kRows || (!other_family && group.sources > 1);
+  const bool other = group.of.family.empty() && (family == name_of(EfficiencyFamily::kExperts) ||
+                                                 family == name_of(EfficiencyFamily::kAdapters));
+  return group.of.device.empty() || !other || group.rows >= kRows;
 }
 
 }  // namespace
@@ -68,7 +66,7 @@ const EfficiencyGroup* nearest_efficiency(const EfficiencyTable& table,
       wanted.family = of_family;
       const auto found = std::find_if(
           table.groups.begin(), table.groups.end(),
-          [&](const EfficiencyGroup& g) { return g.of == wanted && speaks_for(g, keys); });
+          [&](const EfficiencyGroup& g) { return g.of == wanted && speaks_for(g, family); });
       if (found != table.groups.end()) {
         return &*found;
       }

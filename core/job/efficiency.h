@@ -78,9 +78,8 @@ struct EfficiencyTable {
 };
 
 /// The narrowest group that was measured: framework on the device; framework on the device's
-/// generation; the generation; all runs. At each, a family with a group of its own goes first. A
-/// device counts from 5 rows on, or from 2 sources for dense training and groups of the family.
-/// Null for a table without them.
+/// generation; the generation; all runs. At each, a family with a group of its own goes first;
+/// experts and adapters take another one of a device from 5 rows on. Null for a table without them.
 const EfficiencyGroup* nearest_efficiency(const EfficiencyTable& table, const EfficiencyKeys& keys);
 /// Width of the interval about the factor of a group, for steps of a generation and family.
 double efficiency_width(const EfficiencyTable& table, const EfficiencyGroup& group,
