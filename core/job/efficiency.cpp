@@ -66,7 +66,7 @@ const EfficiencyGroup* nearest_efficiency(const EfficiencyTable& table,
       wanted.family = of_family;
       const auto found = std::find_if(
           table.groups.begin(), table.groups.end(),
-          [&](const EfficiencyGroup& g) { return g.of == wanted && speaks_for(g, family); });
+          [&](const EfficiencyGroup& g) { return g.of == wanted && speaks_for(g, keys.family); });
       if (found != table.groups.end()) {
         return &*found;
       }
