@@ -33,7 +33,7 @@ std::string script_export(const std::string& file, const std::string& asked,
 
 /// Errors: InputError for a model that the framework's file is not written for.
 void expect_script(TrainingFramework framework, const Job& job);
-/// Which of plans, numbered from 1, the framework that they run on cannot start, and why the first;
+/// Plans, numbered from 1, that the framework that they run on cannot start, and why the first;
 /// "" of none.
 std::string scripts_missing(const std::vector<const Job*>& plans, const std::string& runs_on);
 /// The plan as a file of the framework.

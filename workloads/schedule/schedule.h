@@ -56,7 +56,7 @@ struct PipelineShape {
 std::vector<ScheduleStep> pipeline_schedule(ScheduleKind kind, const PipelineShape& shape,
                                             std::int32_t stage);
 
-/// Those of all stages: in a V they take no longer than one.
+/// Orders of all stages at once: in a V they take no longer than that of one.
 std::vector<std::vector<ScheduleStep>> pipeline_schedules(ScheduleKind kind,
                                                           const PipelineShape& shape);
 

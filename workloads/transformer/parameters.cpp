@@ -263,14 +263,8 @@ void TransformerStage::add_recurrent_parameters(const std::string& at,
           false);
   for (const RecurrentMixer::Columns& gate : r.narrow_gates(t)) {
     const std::string of = name + gate.name;
-    specs.push_back(
-        column_parallel(of + "_up.weight", r.gate_rank, gate.columns, scale(r.gate_rank)));
-    specs.push_back({of + "_down.weight",
-                     h,
-                     r.gate_rank,
-                     {piece(of + "_down.weight", r.gate_rank, scale(h))},
-                     shape_.sequence_parallel ? GradientSum::kOverTensor : GradientSum::kNone});
-    specs.back().of_product = true;
+    add_columns(of + "_up.weight", r.gate_rank, gate.columns, specs);
+    add_whole_matrix(of + "_down.weight", h, r.gate_rank, specs);
   }
   columns(name + "in.weight", h, r.inputs(t), true);
 }

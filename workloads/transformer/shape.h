@@ -99,7 +99,7 @@ struct TransformerShape {
   std::int64_t core_queries = 1, kv_width = 1, core_outputs = 1, cache_width = 1;
   bool absorbs = false;  ///< the core's queries and outputs are latent vectors
   bool sparse = false;   ///< queries see the keys that score highest, of latent vectors
-  /// What the core makes is projected a first time before it is of `query_width`.
+  /// True if outputs of the core are projected once more before they are of `query_width`.
   [[nodiscard]] bool projects_twice() const { return sparse || model.compressed.has_value(); }
   std::int64_t ffn = 1;        ///< width of the second matrix's input
   std::int64_t fc1_width = 1;  ///< ffn, or 2 ffn with a gate

@@ -303,7 +303,7 @@ class TransformerStage {
   TensorId spread_backward(TensorId streams);
 
   // Sparse attention (sparse.cpp).
-  /// What an indexer reads and scores.
+  /// Sizes of what an indexer reads and scores.
   struct IndexInputs {
     std::int64_t rank = 0;  ///< of queries
     std::int64_t rope_dim = 0;
