@@ -1,6 +1,7 @@
 #include "simulator/step_costs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "models/collectives/idle_time.h"
 #include "simulator/host_issue.h"
 #include "simulator/pricer.h"
+#include "simulator/side_by_side.h"
 
 namespace stepcast::simulator {
 namespace {
@@ -49,6 +51,14 @@ class GraphCosts {
     }
     for (std::size_t g = 0; g < costs_.folding.groups.size(); ++g) {
       price_all_to_all_v(costs_.folding.groups[g]);
+    }
+    for (std::size_t i = 0; i < costs_.ops.size(); ++i) {
+      std::vector<std::int64_t>& ticks = costs_.ops[i].ticks;
+      std::vector<double> times(ticks.begin(), ticks.end());
+      if (slow_beside_exchanges(program_of(i), model_.system(), times)) {
+        std::transform(times.begin(), times.end(), ticks.begin(),
+                       [](double time) { return std::llround(time); });
+      }
     }
   }
 

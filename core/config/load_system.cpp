@@ -320,6 +320,8 @@ const Keys<FrameworkTraits>& framework_keys() {
              "the host waits for each router's counts"),
         number("expert_layer_host", &F::expert_layer_host,
                "the host's seconds for a layer of experts, each pass"),
+        number("exchange_multiprocessors", &F::exchange_multiprocessors,
+               "multiprocessors that an exchange of experts' tokens holds"),
         flag("probabilities_inside", &F::probabilities_inside,
              "experts' activations are multiplied by the probabilities"),
         flag("narrow_ids", &F::narrow_ids, "row ids are 32 bits wide"),

@@ -137,7 +137,7 @@ bool ClosedFormModel::applies() {
   }
   if ((point_.devices() > 1 && model_.straggler().log_sigma > 0) ||
       (point_.pipeline > 1 && overlap.pipeline) ||
-      (point_.expert > 1 && point_.tensor > 1 && overlap.expert) ||
+      (point_.expert > 1 && point_.tensor > 1 && overlap.expert) || passes_.pairs ||
       (reduced_.has_copies(point_) && (overlap.data || (overlap.tensor && point_.tensor > 1)))) {
     return false;
   }
@@ -171,6 +171,7 @@ void ClosedFormModel::set_passes(const PlanPoint& point, const PipelineLayout& l
   passes_.stages = layout.stages;
   passes_.chunks = layout.chunks;
   passes_.microbatches = job_.batch.global / (std::int64_t{point.data} * point.micro);
+  passes_.pairs = job_.parallel.overlap.expert_batch && point.expert > 1;
   const std::size_t all = layout.layers.size();
   recomputed_.resize(all);
   for (std::int32_t s = 0; s < layout.stages; ++s) {
@@ -348,8 +349,7 @@ void ClosedFormModel::activations() {
       most.bytes =
           static_cast<double>(most_in_flight) * keeps_[0] + std::max(during_[0], during_[1]);
     } else {
-      const InFlight::Most& known = in_flight_.most(point_.schedule, layout_->stages,
-                                                    layout_->chunks, passes_.microbatches, s);
+      const InFlight::Most& known = in_flight_.most(point_.schedule, passes_, s);
       most.bytes = known.bytes(keeps_, during_, at_moment_);
     }
     activations_.push_back(most);

@@ -12,6 +12,7 @@
 #include "core/graph/temporaries.h"
 #include "simulator/host_issue.h"
 #include "simulator/reports/memory_ledger.h"
+#include "simulator/side_by_side.h"
 
 namespace stepcast::planner {
 namespace {
@@ -192,6 +193,9 @@ std::vector<double> StageCosts::price(const ReducedStage& stage, const Mesh& mes
         levels_ |= levels_of(group->second.shape);
       }
     }
+  }
+  if (clock_ == CostBasis::kUsual) {
+    simulator::slow_beside_exchanges(program, pricer_->model().system(), seconds);
   }
   return seconds;
 }

@@ -61,6 +61,7 @@ TEST_CASE("every trait of a framework is set by its own name", "[config]") {
       {"gradient_passes", &T::gradient_passes},
       {"synchronous_routing", &T::synchronous_routing},
       {"expert_layer_host", &T::expert_layer_host},
+      {"exchange_multiprocessors", &T::exchange_multiprocessors},
       {"probabilities_inside", &T::probabilities_inside},
       {"narrow_ids", &T::narrow_ids},
       {"fused_optimizer", &T::fused_optimizer},

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "workloads/passes/fuse_epilogues.h"
+#include "workloads/passes/hide_exchanges.h"
 #include "workloads/passes/offload_activations.h"
 #include "workloads/passes/recompute.h"
 #include "workloads/passes/shard_parameters.h"
@@ -14,9 +15,9 @@
 namespace stepcast::workloads {
 
 std::span<const GraphPass> graph_passes() {
-  static const std::array<GraphPass, 5> kPasses{shard_parameters_pass(), recompute_pass(),
-                                                offload_activations_pass(), streams_pass(),
-                                                fuse_epilogues_pass()};
+  static const std::array<GraphPass, 6> kPasses{
+      shard_parameters_pass(), recompute_pass(), offload_activations_pass(), hide_exchanges_pass(),
+      streams_pass(), fuse_epilogues_pass()};
   return kPasses;
 }
 

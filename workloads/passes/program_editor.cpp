@@ -44,6 +44,7 @@ ProgramEditor::ProgramEditor(Program& program, DependencyInfo& order, Tables tab
       writer_(begun(was_, tables)),
       names_(was_.names.size(), kUnnamed),  // none where they are kept
       transfers_(order_.transfers.size(), kNoTransfer),
+      later_(order_.transfers.size()),
       ops_(was_.ops.size()) {
   if (tables == Tables::kSaved) {
     std::iota(now_.begin(), now_.end(), TensorId{0});
@@ -80,13 +81,26 @@ std::uint32_t ProgramEditor::begin_segment(const Segment& was, std::string name,
   return writer_.begin_segment(std::move(name), was.kind, microbatches);
 }
 
+void ProgramEditor::await_in_next_call(const std::vector<AsyncHandle>& transfers) {
+  const auto at = [](AsyncHandle t) { return static_cast<std::size_t>(t); };
+  const AsyncHandle last = writer_.name_transfer(order_.transfers[at(transfers.front())].channel);
+  writer_.await(last);
+  for (const AsyncHandle t : transfers) {
+    transfers_[at(t)] = last;
+    later_[at(t)] = true;
+  }
+}
+
 void ProgramEditor::await_to(std::uint32_t awaits) {
   if (awaits <= at_.awaits) {
     return;
   }
   const auto stated = order_.awaits_of(order_.ops[at_.op]);
   for (; at_.awaits < awaits; ++at_.awaits) {
-    writer_.await(transfer_now(stated[at_.awaits]));
+    const AsyncHandle t = stated[at_.awaits];
+    if (t < 0 || !later_[static_cast<std::size_t>(t)]) {
+      writer_.await(transfer_now(t));
+    }
   }
 }
 
@@ -117,7 +131,7 @@ void ProgramEditor::write_op(std::uint32_t i) {
   await_to(of.awaits);
   if (of.transfers) {
     const auto t = static_cast<std::size_t>(of.transfer);
-    if (!order_.transfers[t].early) {
+    if (!order_.transfers[t].early && !later_[t]) {
       transfers_[t] = writer_.name_transfer(of.channel, false);
     }
     of.transfer = transfers_[t];
@@ -139,7 +153,9 @@ void ProgramEditor::write_op(std::uint32_t i) {
 
 DependencyInfo::Place ProgramEditor::place_now(const DependencyInfo::Place& was) const {
   const Now& now = ops_[was.op];
-  const std::int32_t awaits = static_cast<std::int32_t>(was.awaits) + now.more_awaits;
+  const bool leaves = std::find(later_.begin(), later_.end(), true) != later_.end();
+  const std::int32_t more = leaves ? std::max(now.more_awaits, 0) : now.more_awaits;
+  const std::int32_t awaits = static_cast<std::int32_t>(was.awaits) + more;
   STEPCAST_CHECK(awaits >= 0, "an op was inserted after a mark of its place");
   return {now.op, static_cast<std::uint32_t>(awaits)};
 }
@@ -174,6 +190,7 @@ void ProgramEditor::carry_marks() {
 void ProgramEditor::end_segment() {
   keep_rest();
   carry_marks();
+  later_.assign(later_.size(), false);
   writer_.end_segment();
 }
 

@@ -39,6 +39,8 @@ class ProgramEditor {
 
   /// Begins to write a segment, once more where it was written already.
   std::uint32_t begin_segment(const Segment& was, std::string name, MicrobatchRole microbatches);
+  /// Before its first op: none of its ops awaits these transfers, its next call awaits all of them.
+  void await_in_next_call(const std::vector<AsyncHandle>& transfers);
   /// Writes its ops before a place, and states what is awaited before it.
   void keep_to(DependencyInfo::Place place);
   /// Leaves out its next op, which awaits nothing.
@@ -69,6 +71,7 @@ class ProgramEditor {
   OpWriter writer_;
   std::vector<std::uint32_t> names_;    ///< by name; empty: as they were
   std::vector<AsyncHandle> transfers_;  ///< by transfer: the latest of its copies
+  std::vector<bool> later_;             ///< by transfer: awaited in the segment's next call
   std::vector<std::pair<std::uint32_t, AsyncHandle>> early_;  ///< where they are named
   struct Now {
     std::uint32_t op = 0;

@@ -221,7 +221,7 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
   std::vector<OpWriter::Event> back;
   for (std::int64_t part = 0; part < e.chunks; ++part) {
     const std::int64_t rows = e.part(e.computed, part);
-    await_copies(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
+    writer_.await(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
     if (e.once && !permutes_in_exchange()) {
       writer_.compute(OpKind::kDispatchForward, "layer.moe.dispatch", {rows, h})
           .in({received(x.input), x.probabilities})
@@ -242,7 +242,7 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
     back.push_back(from_experts("layer.moe.combine", made, returned, part));
   }
   beside.back();
-  await_copies(back.back());  // parts arrive in order
+  writer_.await(back.back());  // parts arrive in order
   writer_
       .compute(OpKind::kCombineForward, "layer.moe.combine",
                {n, h, e.once ? e.once->returned : e.sent})
@@ -421,7 +421,7 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
   std::vector<OpWriter::Event> back;
   for (std::int64_t part = 0; part < e.chunks; ++part) {
     const std::int64_t own = e.part(e.computed, part);
-    await_copies(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
+    writer_.await(arrived.empty() ? -1 : arrived[static_cast<std::size_t>(part)]);
     if (e.once && !(permutes_in_exchange() && traits_.probabilities_inside)) {
       combine_gradient(own, received(rows), rows, x, part);
     } else if (!e.once) {
@@ -439,7 +439,7 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
     back.push_back(from_experts("layer.moe.dispatch_gradient", rows, copies, part));
   }
   beside.back();
-  await_copies(back.back());  // parts arrive in order
+  writer_.await(back.back());  // parts arrive in order
   writer_
       .compute(OpKind::kDispatchBackward, "layer.moe.dispatch_gradient",
                {n, h, e.once ? e.once->returned : e.sent})

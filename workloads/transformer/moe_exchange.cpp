@@ -6,28 +6,6 @@
 // How copies of tokens get to the ranks of their experts and back (workloads/transformer/moe.cpp).
 namespace stepcast::workloads {
 
-/// With overlap.expert "batch" the exchanges of a pass are hidden by the compute of this one and of
-/// those until its like comes next, of another micro-batch, which awaits them: forward and backward
-/// in turn take what the longer of their compute and their exchanges takes. The first passes, which
-/// have no other beside them, are taken as hidden by their own compute.
-void TransformerStage::begin_exchanges(std::int64_t chunk) {
-  const LayerRange& range = shape_.range(stage_, chunk);
-  bool exchanges = false;
-  for (std::int64_t layer = range.first; layer < range.first + range.count; ++layer) {
-    exchanges = exchanges || (shape_.model.has_experts(layer) && shape_.experts->ranks > 1);
-  }
-  if (exchanges && job_.parallel.overlap.expert_batch) {
-    beside_ = writer_.name_transfer(Channel::kExpert);
-    writer_.await(beside_);
-  }
-}
-
-void TransformerStage::await_copies(OpWriter::Event exchange) {
-  if (!job_.parallel.overlap.expert_batch) {
-    writer_.await(exchange);
-  }
-}
-
 /// The transpose of an exchange keeps every port as busy, so the way back has the sizes of the way
 /// there.
 OpWriter::Event TransformerStage::exchange_copies(const std::string& name, TensorId from,
@@ -44,7 +22,6 @@ OpWriter::Event TransformerStage::exchange_copies(const std::string& name, Tenso
   t.format = way == CopyWay::kThere ? job_.formats.expert_dispatch.value_or(compute_) : compute_;
   t.attributes.way = way;
   t.routing = routing_ + static_cast<std::int32_t>(part);
-  t.event = beside_;
   if (!e.to.empty()) {
     Exchange exchange;
     for (const double copies : e.to) {

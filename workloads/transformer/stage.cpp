@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "workloads/passes/hide_exchanges.h"
 #include "workloads/schedule/schedule.h"
 
 // The step of one stage: which segments there are and in which order they are called.
@@ -154,7 +155,6 @@ std::uint32_t TransformerStage::write_forward(std::int64_t chunk) {
   const std::uint32_t segment =
       writer_.begin_segment(fmt::format("forward.{}", chunk), SegmentKind::kForward);
   writer_.set_phase(Phase::kForward);
-  begin_exchanges(chunk);
   OpWriter::Event looked_up = -1;
   if (has_embedding(chunk)) {
     writer_.uses_weights(kEmbeddingUnit);
@@ -197,7 +197,6 @@ std::uint32_t TransformerStage::write_backward(std::int64_t chunk) {
       writer_.begin_segment(fmt::format("backward.{}", chunk), SegmentKind::kBackward);
   writer_.set_phase(Phase::kBackward);
   deferred_.clear();
-  begin_exchanges(chunk);
   if (has_head(chunk)) {
     writer_.adds_gradients(head_unit());
     head_backward(c.output, c.output_gradient);
@@ -339,7 +338,8 @@ void TransformerStage::call_in_order() {
   const PipelineShape pipeline{static_cast<std::int32_t>(shape_.pipeline),
                                static_cast<std::int32_t>(shape_.chunks),
                                static_cast<std::int32_t>(shape_.microbatches),
-                               static_cast<std::int32_t>(job_.parallel.chunk_microbatches)};
+                               static_cast<std::int32_t>(job_.parallel.chunk_microbatches),
+                               pairs_passes(job_)};
   b.call(begin, 0);
   for (const ScheduleStep& s :
        pipeline_schedule(job_.parallel.schedule, pipeline, static_cast<std::int32_t>(stage_))) {

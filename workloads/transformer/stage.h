@@ -402,8 +402,6 @@ class TransformerStage {
   [[nodiscard]] bool experts_apart() const;
   [[nodiscard]] bool hides_exchanges() const;
   [[nodiscard]] bool sorts_copies() const;
-  void begin_exchanges(std::int64_t chunk);
-  void await_copies(OpWriter::Event exchange);
   [[nodiscard]] bool permutes_in_exchange() const {
     return shape_.experts->once && job_.parallel.fused_permutation;
   }
@@ -635,9 +633,6 @@ class TransformerStage {
   bool gpt_;
   std::unordered_set<TensorId> narrowed_;
   std::int32_t routing_ = -1;  ///< of the layer whose experts are being written
-  /// Latest exchange of experts' tokens in a pass that nothing in it awaits
-  /// (Overlap::expert_batch).
-  OpWriter::Event beside_ = -1;
 
   // A schedule that splits weight gradients from the backward pass: products left to a pass of
   // their own, whose operands are per micro-batch then. (MoE and latent products stay.)
