@@ -57,8 +57,8 @@ struct FrameworkTraits {
   /// The host's time for the router, counts and permutation of a layer of experts, each pass, in
   /// seconds. Full graphs and dispatchers that need no counts take it away.
   double expert_layer_host = 0;
-  /// Multiprocessors that the kernel of an exchange of experts' tokens holds, while other kernels
-  /// run beside it.
+  /// Multiprocessors that the kernel of a collective holds while other kernels run beside it, be it
+  /// a gather, a sum or an exchange of tokens.
   double exchange_multiprocessors = 0;
   /// Experts' activations are multiplied by the routing probabilities, so that the backward pass
   /// needs no experts' outputs (Megatron-Core's TEGroupedMLP; torchtitan's score_before_experts).

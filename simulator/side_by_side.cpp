@@ -1,11 +1,14 @@
 #include "simulator/side_by_side.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/graph/op_traits.h"
 
 namespace stepcast::simulator {
 namespace {
+
+bool is_kernel(const Op& op) { return op.stream == 0 && !is_collective(op.kind); }
 
 /// True if an op before exchange `at` awaits it, in the segment's next call, and none after it.
 bool awaited_in_next_call(const Program& program, const Segment& segment, const Op& at) {
@@ -28,30 +31,34 @@ bool awaited_in_next_call(const Program& program, const Segment& segment, const 
 
 bool slow_beside_exchanges(const Program& program, const System& system,
                            std::vector<double>& times) {
-  const double share = std::min(0.9, system.framework.exchange_multiprocessors /
-                                         static_cast<double>(system.device.multiprocessors));
+  const double held = system.framework.exchange_multiprocessors;
+  const auto all = static_cast<double>(system.device.multiprocessors);
+  const double share = held < all ? held / all : 0;
   bool slowed = false;
+  struct Seconds {
+    double kernels = 0, collectives = 0;
+  };
+  std::map<std::int16_t, Seconds> of_layer;
   for (std::size_t s = 0; share > 0 && s < program.segments.size(); ++s) {
     const Segment& segment = program.segments[s];
     const std::size_t end = std::size_t{segment.first_op} + segment.op_count;
-    double kernels = 0;
-    double exchanges = 0;
+    of_layer.clear();
     for (std::size_t o = segment.first_op; o < end; ++o) {
       const Op& op = program.ops[o];
-      if (!is_collective(op.kind)) {
-        kernels += times[o];
-      } else if (op.traffic == TrafficKind::kExperts && op.stream != 0 &&
-                 awaited_in_next_call(program, segment, op)) {
-        exchanges += times[o];
+      if (is_kernel(op)) {
+        of_layer[op.layer].kernels += times[o];
+      } else if (op.stream != 0 && is_collective(op.kind) && !is_point_to_point(op.kind) &&
+                 (op.traffic != TrafficKind::kExperts ||
+                  awaited_in_next_call(program, segment, op))) {
+        of_layer[op.layer].collectives += times[o];
+        slowed = true;
       }
     }
-    if (kernels <= 0 || exchanges <= 0) {
-      continue;
-    }
-    slowed = true;
-    const double factor = std::min(1 + share * exchanges / kernels, 1 / (1 - share));
-    for (std::size_t o = segment.first_op; o < end; ++o) {
-      times[o] *= is_collective(program.ops[o].kind) ? 1 : factor;
+    for (std::size_t o = segment.first_op; slowed && o < end; ++o) {
+      const Seconds& of = of_layer[program.ops[o].layer];
+      if (is_kernel(program.ops[o]) && of.kernels > 0) {
+        times[o] *= std::min(1 + share * of.collectives / of.kernels, 1 / (1 - share));
+      }
     }
   }
   return slowed;

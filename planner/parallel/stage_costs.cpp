@@ -194,7 +194,7 @@ std::vector<double> StageCosts::price(const ReducedStage& stage, const Mesh& mes
       }
     }
   }
-  if (clock_ == CostBasis::kUsual) {
+  if (passes || clock_ == CostBasis::kUsual) {  // exchanges of states may stand elsewhere in them
     simulator::slow_beside_exchanges(program, pricer_->model().system(), seconds);
   }
   return seconds;

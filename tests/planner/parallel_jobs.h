@@ -68,6 +68,7 @@ inline Job random_transformer(std::mt19937& rng) {
   static const std::array kSystems{config::load_system("dgx-a100-80gb", kLibrary),
                                    config::load_system("dgx-h100", kLibrary)};
   job.system = kSystems.at(static_cast<std::size_t>(one_of({0, 1})));
+  job.system.framework.exchange_multiprocessors = 20;
   job.batch = {one_of({8, 32, 64, 96}), 1, one_of({1024, 2048, 4096})};
   job.flash_attention = one_of({0, 1, 2}) != 0;
   job.parallel.bucket = MB(static_cast<double>(one_of({25, 40, 100})));
@@ -120,6 +121,7 @@ inline Job random_small_job(std::mt19937& rng, std::int64_t times) {
   job.parallel.overlap.tensor = flip();
   job.parallel.overlap.pipeline = flip();
   job.parallel.overlap.expert = flip();
+  job.parallel.overlap.expert_batch = job.parallel.overlap.expert && job.batch.sequence > 1024;
   return job;
 }
 
