@@ -33,7 +33,9 @@ bool slow_beside_exchanges(const Program& program, const System& system,
                            std::vector<double>& times) {
   const double held = system.framework.exchange_multiprocessors;
   const auto all = static_cast<double>(system.device.multiprocessors);
-  const double share = held < all ? held / all : 0;
+  const bool measured =
+      system.fitted.contains("slowdown") || system.device.fitted.contains("slowdown");
+  const double share = held < all && !measured ? held / all : 0;
   bool slowed = false;
   struct Seconds {
     double kernels = 0, collectives = 0;

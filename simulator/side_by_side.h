@@ -9,8 +9,8 @@ namespace stepcast::simulator {
 /// Slows kernels beside which collectives hold multiprocessors; false: there are none. A kernel
 /// makes 1 - s of its progress while a collective of another stream is in flight, with s =
 /// FrameworkTraits::exchange_multiprocessors / Device::multiprocessors, 0 where the device has no
-/// more. With W seconds of kernels of a layer in a segment and X of its collectives each of them
-/// takes so many times as long:
+/// more, or its slowdown was measured (models/fit/interference.h). With W seconds of kernels of a
+/// layer in a segment and X of its collectives each of them takes so many times as long:
 ///
 ///   1 + s X / W, at most 1 / (1 - s)
 ///

@@ -149,7 +149,8 @@ const InFlight::Most& InFlight::most(ScheduleKind kind, const PipelinePasses& p,
   if (fresh && traits_of(kind).placement == ChunkPlacement::kV) {  // all will be asked for
     const auto schedules = workloads::pipeline_schedules(kind, shape);
     for (std::int32_t s = 0; s < p.stages; ++s) {
-      make(known_[{kind, p.stages, p.chunks, enough, p.pairs, s}], s, schedules[static_cast<std::size_t>(s)]);
+      make(known_[{kind, p.stages, p.chunks, enough, p.pairs, s}], s,
+           schedules[static_cast<std::size_t>(s)]);
     }
   } else if (fresh) {
     make(it->second, stage, workloads::pipeline_schedule(kind, shape, stage));

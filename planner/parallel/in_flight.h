@@ -31,7 +31,8 @@ class InFlight {
   const Most& most(ScheduleKind kind, const PipelinePasses& passes, std::int32_t stage);
 
  private:
-  using Key = std::tuple<ScheduleKind, std::int32_t, std::int32_t, std::int32_t, bool, std::int32_t>;
+  using Key =
+      std::tuple<ScheduleKind, std::int32_t, std::int32_t, std::int32_t, bool, std::int32_t>;
   std::map<Key, Most> known_;
 };
 

@@ -101,8 +101,8 @@ TEST_CASE("exchanges beside another pass are awaited by the next one", "[workloa
     if (s.kind != SegmentKind::kForward && s.kind != SegmentKind::kBackward) {
       continue;
     }
-    const bool again = s.kind == SegmentKind::kBackward &&
-                       job.parallel.recompute.kind == RecomputeKind::kFull;
+    const bool again =
+        s.kind == SegmentKind::kBackward && job.parallel.recompute.kind == RecomputeKind::kFull;
     CHECK(found.exchanges == (again ? 8 : 4));  // there and back in two layers, and made again
     const bool beside = s.name.find("_beside") != std::string::npos;
     CHECK(found.earlier == (beside ? 4 : 0));
@@ -126,6 +126,10 @@ TEST_CASE("kernels beside a collective lose its multiprocessors", "[simulator][e
   // A device with no more multiprocessors than a collective holds is no GPU.
   const bool holds = job.system.framework.exchange_multiprocessors == 20;
   CHECK(simulator::slow_beside_exchanges(program, job.system, times) == holds);
+  Job measured = job;
+  measured.system.fitted["slowdown"] = {};
+  std::vector<double> once = before;
+  CHECK_FALSE(simulator::slow_beside_exchanges(program, measured.system, once));
   for (const Segment& s : program.segments) {
     CAPTURE(s.name);
     const auto kernels_of = [&](std::int16_t layer) {

@@ -153,8 +153,9 @@ TEST_CASE("no pipeline waits for itself, and its bubble is the ideal one",
   }
 }
 
-TEST_CASE("with pairs a forward comes first, and others stand before another micro-batch's backward",
-          "[workloads][schedule]") {
+TEST_CASE(
+    "with pairs a forward comes first, and others stand before another micro-batch's backward",
+    "[workloads][schedule]") {
   for (Case c : cases()) {
     if (c.kind == ScheduleKind::kGpipe) {
       continue;

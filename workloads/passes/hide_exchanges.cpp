@@ -86,9 +86,8 @@ bool pairs_passes(const Job& job) {
 
 GraphPass hide_exchanges_pass() {
   return {"hide_exchanges", "exchanges of experts' tokens run beside another micro-batch",
-          pairs_passes, run_hide, [](const GraphUnderConstruction&) -> std::optional<std::string> {
-            return std::nullopt;
-          }};
+          pairs_passes, run_hide,
+          [](const GraphUnderConstruction&) -> std::optional<std::string> { return std::nullopt; }};
 }
 
 }  // namespace stepcast::workloads
