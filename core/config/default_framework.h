@@ -48,9 +48,12 @@ struct PlanRequestOnFramework {
   std::string framework;  ///< that plans run on: the named or the default one; "" none
 };
 
-/// Variant of load_plan_request, on the framework `framework` where one is given, else on the usual
-/// one as load_job_on_usual_stack takes it for a plan that is not split: all plans are compared as
-/// one framework runs them.
+/// A job whose parallel plan is to be chosen, and what of it is fixed already. Among
+/// parallel degrees, schedule, sequence_parallel, zero, recompute and batch.micro, a given key is
+/// fixed; one that says "auto" or is missing is searched. A recommendation model is a job as
+/// load_job reads it. On the framework `framework` where one is given, else on the usual one as
+/// load_job_on_usual_stack takes it for a plan that is not split: all plans are compared as one
+/// framework runs them.
 PlanRequestOnFramework load_plan_request_on_framework(const Source& source,
                                                       const std::vector<std::string>& overrides,
                                                       const Library& library,

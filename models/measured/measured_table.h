@@ -31,7 +31,6 @@ struct Testbed {
 /// types the fits take. Rows stay in file order; every one knows its file and line.
 ///
 ///   const MeasuredTable table = read_measured({"tables/kernels/gemm/x.csv.gz"});
-///   const auto rows = find_ops(table, {.device = "h100-sxm-80gb", .kind = OpKind::kGemm});
 ///   const FittedModels fitted = fit_kernels(device, measured_ops(table, rows), options);
 struct MeasuredTable {
   struct File {
@@ -120,15 +119,6 @@ inline MeasuredTable read_measured(const std::filesystem::path& path,
   return read_measured(std::span(&path, 1), options);
 }
 
-/// Which op rows are wanted; an empty field asks for nothing. Rows of a variant are found only when
-/// it is named ("*": any).
-struct OpFilter {
-  std::string device = {}, framework = {}, variant = {};
-  std::optional<OpKind> kind = {};
-  std::optional<Format> format = {};
-};
-/// Indices into table.ops, ascending.
-std::vector<std::uint32_t> find_ops(const MeasuredTable& table, const OpFilter& filter);
 /// Rows as the fits take them; pointers stay valid as long as `table` lives (also when it is
 /// moved).
 std::vector<MeasuredOp> measured_ops(const MeasuredTable& table,
