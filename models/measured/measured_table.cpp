@@ -62,15 +62,13 @@ std::vector<MeasuredOp> measured_ops(const MeasuredTable& table,
   return out;
 }
 
-std::vector<std::uint32_t> find_collectives(const MeasuredTable& table, const System& system,
-                                            std::string_view framework) {
+std::vector<std::uint32_t> find_collectives(const MeasuredTable& table, const System& system) {
   std::vector<std::uint32_t> found;
   for (std::uint32_t i = 0; i < table.collectives.size(); ++i) {
     const MeasuredTable::CollectiveRow& row = table.collectives[i];
     const Testbed& t = table.testbed(row.origin);
     const bool inside = row.ranks == row.ranks_per_machine && t.device == system.device.name;
-    if ((t.system == system.name || inside) && wanted(framework, t.framework) &&
-        t.variant.empty()) {
+    if ((t.system == system.name || inside) && t.variant.empty()) {
       found.push_back(i);
     }
   }

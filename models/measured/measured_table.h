@@ -125,9 +125,8 @@ std::vector<MeasuredOp> measured_ops(const MeasuredTable& table,
                                      std::span<const std::uint32_t> rows);
 
 /// Indices into table.collectives of rows that say something about `system`: those taken on it, and
-/// those taken inside one machine of the same device. An empty `framework` asks for nothing.
-std::vector<std::uint32_t> find_collectives(const MeasuredTable& table, const System& system,
-                                            std::string_view framework = {});
+/// those taken inside one machine of the same device.
+std::vector<std::uint32_t> find_collectives(const MeasuredTable& table, const System& system);
 /// Rows as the fits take them: the group's shape on the fabric of `system`, with no sibling groups.
 /// Between devices of their own, 16-bit floats count as fp32: a collective moves bytes, and fp32 is
 /// the format whose model serves every other.

@@ -120,14 +120,12 @@ TEST_CASE("an interval widens with the residual and repeats with its seed",
   const StepInterval exact = step_interval(graph, costs);
   CHECK(exact.p5 == exact.p95);
   costs.ops[0].log_sigma[0] = 0.1F;
-  const StepInterval wide =
-      step_interval(graph, costs, {.samples = 2000, .seed = 5, .common = 0.5});
+  const StepInterval wide = step_interval(graph, costs, {.samples = 2000, .seed = 5});
   // One op: the step is lognormal, quantiles exp(-+1.645 * 0.1) = 0.848 and 1.179.
   CHECK(wide.p5 / exact.median == Approx(0.848).epsilon(0.02));
   CHECK(wide.median / exact.median == Approx(1).epsilon(0.02));
   CHECK(wide.p95 / exact.median == Approx(1.179).epsilon(0.02));
-  const StepInterval again =
-      step_interval(graph, costs, {.samples = 2000, .seed = 5, .common = 0.5});
+  const StepInterval again = step_interval(graph, costs, {.samples = 2000, .seed = 5});
   CHECK(again.p5 == wide.p5);
   CHECK(again.p95 == wide.p95);
 }

@@ -16,7 +16,6 @@
 namespace stepcast::studies {
 namespace {
 
-const config::Library kLibrary{STEPCAST_SOURCE_DIR};
 
 PlanRequest request(const std::vector<std::string>& more) {
   std::vector<std::string> set{"workload.hidden=2048",       "workload.heads=16",
