@@ -6,13 +6,11 @@
 
 #include "core/access/row_order.h"
 #include "core/error.h"
-#include "simulator/random.h"
 #include "simulator/steady_rounds.h"
 
 namespace stepcast::simulator {
 namespace {
 
-constexpr std::uint64_t kCommon = 1ULL << 40;  // above every rank: draws shared by all ranks
 
 }  // namespace
 
@@ -110,7 +108,7 @@ void Engine::advance(std::uint32_t r, std::uint32_t s) {
       return;
     }
     seek(rank, stream, s);
-    if (rank.ahead && !jitter_ && order.plain_from(stream.at) > 0) {
+    if (rank.ahead && order.plain_from(stream.at) > 0) {
       run_plain(r, s);
       continue;
     }
@@ -216,20 +214,10 @@ void Engine::run_plain(std::uint32_t r, std::uint32_t s) {
   stream.at += count;
 }
 
-std::int64_t Engine::jittered(const RankState& rank, const StreamState& stream,
-                              std::uint32_t op) const {
-  const std::uint64_t number = rank.order->number(stream.call, op);
-  const Jitter& j = options_.jitter;
-  const double z =
-      std::sqrt(j.rho) * normal_at(j.seed, number, kCommon) +
-      std::sqrt(1 - j.rho) * normal_at(j.seed, number, static_cast<std::uint64_t>(rank.rank));
-  return std::llround(static_cast<double>(rank.costs->ticks[op]) * std::max(0.0, 1 + j.sigma * z));
-}
-
 void Engine::start_compute(std::uint32_t r, std::uint32_t s, std::int64_t time, std::uint32_t op) {
   RankState& rank = ranks_[r];
   StreamState& stream = rank.streams[s];
-  stream.work = jitter_ ? jittered(rank, stream, op) : rank.costs->ticks[op];
+  stream.work = rank.costs->ticks[op];
   if (core_) {
     stream.doing = Doing::kOnCore;
     hosts_.want_core(

@@ -402,7 +402,7 @@ std::optional<SimulationResult> simulate_steady(const ExecutionGraph& graph, con
                                                 const SimulationOptions& options,
                                                 Observer* observer,
                                                 std::optional<SimulationResult>* few) {
-  if (costs.shares_core || costs.straggler.log_sigma > 0 || options.jitter.sigma > 0) {
+  if (costs.shares_core || costs.straggler.log_sigma > 0) {
     return std::nullopt;
   }
   if (options.known != nullptr && observer != nullptr) {

@@ -20,13 +20,13 @@ constexpr std::int64_t kSegment = 1'000'000;
 /// `rounds` times: one op of kSegment, then an all-reduce of no duration.
 ExecutionGraph rounds_of(std::int32_t ranks, int rounds) {
   ProgramBuilder b;
-  const auto s = b.begin_segment("round");
-  compute(b, "work");
-  talk(b, OpKind::kAllReduce, "sum");
-  b.end_segment();
+  const auto s = b.begin_segment("rounds");
   for (int i = 0; i < rounds; ++i) {
-    b.call(s);
+    compute(b, "work");
+    talk(b, OpKind::kAllReduce, "sum");
   }
+  b.end_segment();
+  b.call(s);
   return alike(ranks, std::move(b).finish());
 }
 
@@ -79,9 +79,8 @@ TEST_CASE("folded ranks wait as unfolded ranks with jitter do", "[simulator][str
 
   auto all = blank_costs(graph, true);
   set_cost(graph, all, "work", kSegment);
-  SimulationOptions jitter;
-  jitter.jitter = {.sigma = sigma, .rho = rho, .seed = 7};
-  const auto result = simulate(graph, all, jitter);
+  test::jitter(graph, all, sigma, rho, 7);
+  const auto result = simulate(graph, all);
   // Ranks waited while they did not compute; the common part shifts compute and is no wait.
   double compute = 0;
   for (const RankSummary& r : result.ranks) {
@@ -105,9 +104,8 @@ TEST_CASE("no spread, or a spread all ranks share, makes no wait", "[simulator][
   // Unfolded, with rho 1: every rank draws the same.
   auto all = blank_costs(graph, true);
   set_cost(graph, all, "work", kSegment);
-  SimulationOptions jitter;
-  jitter.jitter = {.sigma = 0.1, .rho = 1, .seed = 3};
-  for (const RankSummary& r : simulate(graph, all, jitter).ranks) {
+  test::jitter(graph, all, 0.1, 1, 3);
+  for (const RankSummary& r : simulate(graph, all).ranks) {
     CHECK(ticks(r.wait) == 0);
   }
 }
