@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/graph/optimizer_state.h"
 #include "core/graph/program.h"
 #include "models/kernels/memory_bound.h"
 
@@ -83,22 +84,6 @@ std::vector<std::string_view> group_coordinate_names() {
 
 }  // namespace
 
-double optimizer_row_bytes(OptimizerKind kind, double dim) {
-  switch (kind) {
-    case OptimizerKind::kSgd:
-      return 0;
-    case OptimizerKind::kAdam:
-      return 2 * 4 * dim;
-    case OptimizerKind::kRowwiseAdagrad:
-      return 4;
-    case OptimizerKind::kAdagrad:
-      return 4 * dim;
-    case OptimizerKind::kMuon:  // of matrices alone
-      break;
-  }
-  return 0;
-}
-
 bool EmbeddingSharedCache::covers(const Op& op) const {
   return op.as<EmbeddingAttributes>().group >= 0;
 }
@@ -139,7 +124,7 @@ Prediction EmbeddingSharedCache::predict(const OpFacts& facts, const Device& dev
     missed += gradient_bytes + (1 - resident) * again * c[kSorted];
     total += s.lookups * gradient_row;
     missed += lists + s.lookups * digits(s) * kSortBytes * c[kSorted];
-    const double state = optimizer_row_bytes(optimizer_of(facts), dim_of(s));
+    const double state = state_row_bytes(optimizer_of(facts), s.shard->dim);
     const double updates = c[kSorted] * s.unique_rows() + (1 - c[kSorted]) * s.misses(window);
     updated += updates * 2 * (row + (state > 0 ? sector_bytes(state, kSector) : 0));
   }
@@ -277,7 +262,7 @@ Prediction EmbeddingBackwardLevels::predict(const OpFacts& facts, const Device&,
   double touched = 0;
   const OptimizerKind optimizer = optimizer_of(facts);
   const auto state_lines = [&](const ShardTraffic& s) {
-    return sector_bytes(optimizer_row_bytes(optimizer, dim_of(s)), kLine) / kLine;
+    return sector_bytes(state_row_bytes(optimizer, s.shard->dim), kLine) / kLine;
   };
   for (const ShardTraffic& s : facts.shards) {
     touched += s.unique_rows() * (sector_bytes(s.row_bytes, kLine) + state_lines(s) * kLine);

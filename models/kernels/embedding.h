@@ -86,8 +86,4 @@ class EmbeddingBackwardLevels final : public KernelForm {
   std::vector<std::string_view> coordinate_names() const override;
 };
 
-/// Bytes of optimizer state per row of `dim` columns, as kept by a fused embedding optimizer
-/// (fp32).
-double optimizer_row_bytes(OptimizerKind kind, double dim);
-
 }  // namespace stepcast::models
