@@ -9,11 +9,6 @@
 #include "simulator/steady_rounds.h"
 
 namespace stepcast::simulator {
-namespace {
-
-
-}  // namespace
-
 SimulationResult Engine::run() {
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
     if (observer_ != nullptr) {
@@ -196,8 +191,8 @@ void Engine::run_plain(std::uint32_t r, std::uint32_t s) {
     std::uint32_t slot = stream.end_slot;
     for (std::uint32_t i = 0; i < count; ++i) {
       const std::int64_t issued = ring[slot];
-      const std::int64_t begin = std::max(free, issued + latency_of(rank, list[i])) +
-                                 dispatch_of(rank, list[i]);
+      const std::int64_t begin =
+          std::max(free, issued + latency_of(rank, list[i])) + dispatch_of(rank, list[i]);
       free = begin + ticks[list[i]];
       ring[slot] = free;
       slot = slot + 1 == stream.capacity ? 0 : slot + 1;

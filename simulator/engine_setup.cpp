@@ -123,9 +123,8 @@ void Engine::prepare(std::size_t instance) {
   }
 
   const auto depth = static_cast<std::uint64_t>(costs_.queue_depth);
-  rank.unbounded =
-      !core_ && rank.costs->issue.empty() && rank.costs->latency.empty() &&
-      rank.costs->delay.empty() && !order.host_waits();
+  rank.unbounded = !core_ && rank.costs->issue.empty() && rank.costs->latency.empty() &&
+                   rank.costs->delay.empty() && !order.host_waits();
   std::size_t ring = 0;
   for (const std::uint64_t total : order.stream_ops()) {
     rank.unbounded = rank.unbounded && total <= depth;

@@ -75,9 +75,9 @@ struct PlanAsSet {
 };
 
 /// A plan of `request`, whose framework was taken for want of a named one ("" none), as a user
-/// types it: that framework, unless it is the usual one, and the keys in which `plan` differs from what the job loads without
-/// them. What the framework does with plans of that shape is no key of the plan, and the job that
-/// is loaded has it.
+/// types it: that framework, unless it is the usual one, and the keys in which `plan` differs from
+/// what the job loads without them. What the framework does with plans of that shape is no key of
+/// the plan, and the job that is loaded has it.
 PlanAsSet plan_command_line(const Source& source, const std::vector<std::string>& overrides,
                             const Library& library, const PlanRequestOnFramework& request,
                             const Job& plan);

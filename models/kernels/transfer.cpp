@@ -97,7 +97,8 @@ constexpr double kSameChip = 1.25;   // factor: only clocks and memory differ
 constexpr double kOtherChip = 2;     // factor: another generation
 constexpr double kLeastSigma = 0.3;  // of another chip, however good the source
 
-FittedModel stripped(const FittedModel& model, const std::string& from, bool keep_points, bool same) {
+FittedModel stripped(const FittedModel& model, const std::string& from, bool keep_points,
+                     bool same) {
   FittedModel t = model;
   t.range.clear();
   t.samples = 0;

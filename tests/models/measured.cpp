@@ -17,7 +17,8 @@ std::vector<std::uint32_t> find_ops(const MeasuredTable& table, const OpFilter& 
     const Op& op = table.op(table.ops[i]);
     if ((filter.device.empty() || filter.device == t.device) &&
         (filter.variant == "*" || filter.variant == t.variant) &&
-        op.kind == filter.kind.value_or(op.kind) && op.format == filter.format.value_or(op.format)) {
+        op.kind == filter.kind.value_or(op.kind) &&
+        op.format == filter.format.value_or(op.format)) {
       found.push_back(i);
     }
   }

@@ -118,7 +118,9 @@ TEST_CASE("columns say what kind and sizes do not", "[models][measured]") {
   CHECK(table.ops[4].apart.base() == 3e-6);
   CHECK(table.ops[4].samples == 9);
   // add, relu, gelu ... in their own right; stand-ins are found only when asked for.
-  CHECK(models::test::find_ops(table, {.device = "t4", .kind = OpKind::kActivationForward}).size() == 1);
+  CHECK(
+      models::test::find_ops(table, {.device = "t4", .kind = OpKind::kActivationForward}).size() ==
+      1);
   CHECK(models::test::find_ops(table, {.device = "t4", .variant = "mul"}).size() == 1);
   // A row that names no device is of the one that was given.
   CHECK(table.testbed(table.ops[4].origin) == Testbed{"p4", "none", "", ""});
@@ -254,7 +256,8 @@ TEST_CASE("rates above the device's are impossible", "[models][measured]") {
   CHECK_THAT(impossible_on(toy(), op, milliseconds(0.109)), Contains("memory bandwidth"));
   System system;
   system.fabric = {{"link", 8, GBps(10), microseconds(1), 1, false}};
-  MeasuredCollective row{OpKind::kAllGather, 1e9, {4, {4}, {4}, {1}}, seconds(0.0751), Format::kFp32};
+  MeasuredCollective row{
+      OpKind::kAllGather, 1e9, {4, {4}, {4}, {1}}, seconds(0.0751), Format::kFp32};
   CHECK(impossible_on(system, row).empty());  // 0.75 GB through a 10 GB/s port: 75 ms
   row.time = seconds(0.0749);
   CHECK_THAT(impossible_on(system, row), Contains("above the link port"));

@@ -31,7 +31,8 @@ inline const config::Library kLibrary{STEPCAST_SOURCE_DIR};
 /// Plans of the job that `set` says, on no framework.
 inline PlanRequest request_of(std::vector<std::string> set) {
   set.emplace_back("framework=none");
-  return config::load_plan_request_on_framework(config::text_source("{}", "test"), set, kLibrary, "")
+  return config::load_plan_request_on_framework(config::text_source("{}", "test"), set, kLibrary,
+                                                "")
       .request;
 }
 

@@ -16,7 +16,6 @@
 namespace stepcast::studies {
 namespace {
 
-
 PlanRequest request(const std::vector<std::string>& more) {
   std::vector<std::string> set{"workload.hidden=2048",       "workload.heads=16",
                                "workload.kv_heads=16",       "workload.ffn_hidden=8192",

@@ -1,5 +1,5 @@
-#include "core/access/access.h"
 #include "workloads/transformer/expert_routing.h"
+#include "core/access/access.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
