@@ -9,6 +9,7 @@
 #include "simulator/steady_rounds.h"
 
 namespace stepcast::simulator {
+
 SimulationResult Engine::run() {
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
     if (observer_ != nullptr) {

@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "core/graph/embedding_communicators.h"
-#include "workloads/dlrm/rank_classes.h"
 #include "workloads/dlrm/step.h"
 
 namespace stepcast::workloads {

@@ -12,7 +12,6 @@
 #include "core/graph/optimizer_state.h"
 #include "workloads/embedding_plan/plan_layout.h"
 #include "workloads/embedding_plan/plan_rules.h"
-#include "workloads/embedding_plan/plan_tiered.h"
 #include "workloads/embedding_plan/shards.h"
 
 namespace stepcast::workloads {

@@ -60,4 +60,8 @@ Array npy_header(Input& input);
 std::vector<Array> tensors_of_pickle(std::string_view pickle, const std::string& folder,
                                      const std::string& label);
 
+/// Little-endian int64, one after the other. Errors: InputError where the file holds a part of one,
+/// or looks like int32.
+void stream_raw_ids(Input& input, IdSink& to);
+
 }  // namespace stepcast::config
