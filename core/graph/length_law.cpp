@@ -1,7 +1,6 @@
 #include "core/graph/length_law.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "core/error.h"

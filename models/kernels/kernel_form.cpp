@@ -1,8 +1,6 @@
 #include "models/kernels/kernel_form.h"
 
-#include <algorithm>
 #include <limits>
-#include <string>
 
 #include "core/error.h"
 #include "core/graph/op_traits.h"

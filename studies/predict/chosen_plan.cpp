@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -18,7 +17,6 @@
 #include "studies/plan/searched_plan.h"
 #include "studies/predict/memory_fix.h"
 #include "studies/predict/recipes.h"
-#include "studies/predict/simulated_step.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::studies {

@@ -1,7 +1,6 @@
 #include "workloads/dlrm/dlrm.h"
 
 #include <array>
-#include <map>
 #include <string>
 
 #include "core/error.h"

@@ -1,12 +1,8 @@
 #pragma once
-#include <algorithm>
 #include <array>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "core/job/job.h"

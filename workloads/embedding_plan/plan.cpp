@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 #include <set>
-#include <string>
 
 #include "core/access/access.h"
 #include "core/access/row_order.h"

@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "core/access/popular_rows.h"
 #include "workloads/embedding_plan/plan.h"
