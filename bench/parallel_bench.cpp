@@ -4,6 +4,7 @@
 #include <benchmark/benchmark.h>
 
 #include "core/config/config.h"
+#include "core/config/default_framework.h"
 #include "planner/parallel/closed_form_model.h"
 #include "planner/parallel/parallel_search.h"
 #include "planner/parallel/parallel_space.h"
@@ -18,7 +19,10 @@ using namespace stepcast::planner;
 const config::Library kLibrary{STEPCAST_SOURCE_DIR};
 
 PlanRequest request(std::vector<std::string> overrides) {
-  return config::load_plan_request(config::text_source("{}", "bench"), overrides, kLibrary);
+  overrides.emplace_back("framework=none");
+  return config::load_plan_request_on_framework(config::text_source("{}", "bench"), overrides,
+                                                kLibrary, "")
+      .request;
 }
 
 /// Time, bound and memory of one configuration after another; costs of layers are at hand.

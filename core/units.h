@@ -80,7 +80,6 @@ constexpr Bytes MB(double v) { return Bytes(v * 1e6); }
 constexpr Bytes GiB(double v) { return Bytes(v * 1073741824.0); }  ///< 2^30 bytes
 constexpr Bytes MiB(double v) { return Bytes(v * 1048576.0); }
 constexpr BytesPerSecond GBps(double v) { return BytesPerSecond(v * 1e9); }
-constexpr Flops gigaflop(double v) { return Flops(v * 1e9); }
 constexpr FlopsPerSecond teraflops(double v) { return FlopsPerSecond(v * 1e12); }
 
 /// Simulated clock, integer picoseconds (106 days): sums do not depend on their order.

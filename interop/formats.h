@@ -1,6 +1,4 @@
 #pragma once
-#include <vector>
-
 #include "core/config/foreign.h"
 
 namespace stepcast::interop {

@@ -4,10 +4,7 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <memory>
 #include <mutex>
-#include <optional>
-#include <set>
 #include <utility>
 
 #include "core/error.h"

@@ -1,12 +1,10 @@
 #include "runtime/embedding_exchange.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/access/access.h"
 #include "core/access/row_order.h"
 #include "core/error.h"
-#include "core/graph/embedding_placement.h"
 #include "core/numbers.h"
 
 namespace stepcast::runtime {

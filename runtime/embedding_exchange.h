@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <numeric>
-#include <span>
 #include <vector>
 
 #include "core/graph/embedding_placement.h"

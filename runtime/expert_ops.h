@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "core/graph/program.h"

@@ -6,15 +6,9 @@
 
 #include "core/access/row_order.h"
 #include "core/error.h"
-#include "simulator/random.h"
 #include "simulator/steady_rounds.h"
 
 namespace stepcast::simulator {
-namespace {
-
-constexpr std::uint64_t kCommon = 1ULL << 40;  // above every rank: draws shared by all ranks
-
-}  // namespace
 
 SimulationResult Engine::run() {
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
@@ -110,7 +104,7 @@ void Engine::advance(std::uint32_t r, std::uint32_t s) {
       return;
     }
     seek(rank, stream, s);
-    if (rank.ahead && !jitter_ && order.plain_from(stream.at) > 0) {
+    if (rank.ahead && order.plain_from(stream.at) > 0) {
       run_plain(r, s);
       continue;
     }
@@ -198,8 +192,8 @@ void Engine::run_plain(std::uint32_t r, std::uint32_t s) {
     std::uint32_t slot = stream.end_slot;
     for (std::uint32_t i = 0; i < count; ++i) {
       const std::int64_t issued = ring[slot];
-      const std::int64_t begin = std::max(free, issued + latency_of(rank, list[i])) +
-                                 dispatch_of(rank, list[i]);
+      const std::int64_t begin =
+          std::max(free, issued + latency_of(rank, list[i])) + dispatch_of(rank, list[i]);
       free = begin + ticks[list[i]];
       ring[slot] = free;
       slot = slot + 1 == stream.capacity ? 0 : slot + 1;
@@ -216,20 +210,10 @@ void Engine::run_plain(std::uint32_t r, std::uint32_t s) {
   stream.at += count;
 }
 
-std::int64_t Engine::jittered(const RankState& rank, const StreamState& stream,
-                              std::uint32_t op) const {
-  const std::uint64_t number = rank.order->number(stream.call, op);
-  const Jitter& j = options_.jitter;
-  const double z =
-      std::sqrt(j.rho) * normal_at(j.seed, number, kCommon) +
-      std::sqrt(1 - j.rho) * normal_at(j.seed, number, static_cast<std::uint64_t>(rank.rank));
-  return std::llround(static_cast<double>(rank.costs->ticks[op]) * std::max(0.0, 1 + j.sigma * z));
-}
-
 void Engine::start_compute(std::uint32_t r, std::uint32_t s, std::int64_t time, std::uint32_t op) {
   RankState& rank = ranks_[r];
   StreamState& stream = rank.streams[s];
-  stream.work = jitter_ ? jittered(rank, stream, op) : rank.costs->ticks[op];
+  stream.work = rank.costs->ticks[op];
   if (core_) {
     stream.doing = Doing::kOnCore;
     hosts_.want_core(

@@ -69,8 +69,6 @@ class Engine final : private Hosts::Client, private Links::Client {
   [[nodiscard]] std::int64_t dispatch_of(const RankState& rank, std::uint32_t op) const {
     return costs_.dispatch + (rank.costs->delay.empty() ? 0 : rank.costs->delay[op]);
   }
-  [[nodiscard]] std::int64_t jittered(const RankState& rank, const StreamState& stream,
-                                      std::uint32_t op) const;
   void start_compute(std::uint32_t rank, std::uint32_t stream, std::int64_t time, std::uint32_t op);
   void meet_equals(const Attendance& here);
   void begin_compute(std::uint32_t rank, std::uint32_t stream, std::int64_t begin) override;
@@ -95,7 +93,6 @@ class Engine final : private Hosts::Client, private Links::Client {
   SimulationOptions options_;
   Observer* observer_;
   const bool core_;  // hosts share a core with their streams
-  const bool jitter_;
   EventQueue queue_;
   std::vector<ExecutionOrder> orders_;
   std::vector<RankState> ranks_;

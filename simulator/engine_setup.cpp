@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <map>
 
 #include "core/access/row_order.h"
@@ -38,7 +37,6 @@ Engine::Engine(const ExecutionGraph& graph, const StepCosts& costs,
       options_(options),
       observer_(observer),
       core_(costs.shares_core),
-      jitter_(options.jitter.sigma > 0),
       orders_(orders_of(graph)),
       ranks_(costs.folding.instances.size()),
       first_core_(streams_of(graph, costs)),
@@ -124,9 +122,8 @@ void Engine::prepare(std::size_t instance) {
   }
 
   const auto depth = static_cast<std::uint64_t>(costs_.queue_depth);
-  rank.unbounded =
-      !core_ && rank.costs->issue.empty() && rank.costs->latency.empty() &&
-      rank.costs->delay.empty() && !order.host_waits();
+  rank.unbounded = !core_ && rank.costs->issue.empty() && rank.costs->latency.empty() &&
+                   rank.costs->delay.empty() && !order.host_waits();
   std::size_t ring = 0;
   for (const std::uint64_t total : order.stream_ops()) {
     rank.unbounded = rank.unbounded && total <= depth;

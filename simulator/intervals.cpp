@@ -4,7 +4,6 @@
 #include <cmath>
 #include <vector>
 
-#include "core/error.h"
 #include "core/graph/program.h"
 #include "core/statistics.h"
 #include "simulator/random.h"
@@ -16,8 +15,7 @@ constexpr std::uint64_t kModel = 1ULL << 62;  // draws per model, apart from tho
 
 void perturb(const StepCosts& costs, const IntervalOptions& options, std::uint64_t sample,
              StepCosts& out) {
-  const double common = std::sqrt(options.common);
-  const double own = std::sqrt(1 - options.common);
+  const double half = std::sqrt(0.5);
   for (std::size_t i = 0; i < costs.ops.size(); ++i) {
     const OpCosts& row = costs.ops[i];
     // Instances of one program share the draw: they run the same kernels.
@@ -25,8 +23,8 @@ void perturb(const StepCosts& costs, const IntervalOptions& options, std::uint64
     for (std::size_t o = 0; o < row.ticks.size(); ++o) {
       if (row.log_sigma[o] > 0) {
         const auto model = static_cast<std::uint64_t>(row.model[o] + 1);
-        const double z = common * normal_at(options.seed, sample, kModel + model) +
-                         own * normal_at(options.seed, sample, (program << 32) + o);
+        const double z = half * normal_at(options.seed, sample, kModel + model) +
+                         half * normal_at(options.seed, sample, (program << 32) + o);
         out.ops[i].ticks[o] = std::llround(static_cast<double>(row.ticks[o]) *
                                            std::exp(static_cast<double>(row.log_sigma[o]) * z));
       }
@@ -38,8 +36,6 @@ void perturb(const StepCosts& costs, const IntervalOptions& options, std::uint64
 
 StepInterval step_interval(const ExecutionGraph& graph, const StepCosts& costs,
                            const IntervalOptions& options) {
-  STEPCAST_CHECK(options.samples >= 1 && options.common >= 0 && options.common <= 1,
-                 "{} samples, common share {}", options.samples, options.common);
   StepCosts sampled = costs;
   std::vector<double> steps;
   for (int s = 0; s < options.samples; ++s) {

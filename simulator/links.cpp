@@ -1,7 +1,5 @@
 #include "simulator/links.h"
 
-#include <algorithm>
-
 namespace stepcast::simulator {
 Links::Links(const StepCosts& costs, EventQueue& queue, std::uint32_t first_source, Client& client)
     : costs_(costs),

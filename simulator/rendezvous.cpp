@@ -1,6 +1,5 @@
 #include "simulator/rendezvous.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "core/access/row_order.h"

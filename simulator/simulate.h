@@ -9,18 +9,9 @@
 
 namespace stepcast::simulator {
 
-/// Random differences between ranks, for tests of the straggler term: every op takes
-/// `ticks * (1 + sigma * (sqrt(rho) * z + sqrt(1 - rho) * z_rank))`, z standard normal.
-struct Jitter {
-  double sigma = 0;
-  double rho = 0;
-  std::uint64_t seed = 1;
-};
-
 struct SimulationOptions {
   bool presum = true;  ///< runs of compute ops as one block; off: op by op. Same ticks either way
   std::int32_t step = 0;  ///< step number written into spans
-  Jitter jitter;
   /// Most rounds of a step that repeats itself follow from a few (steady_rounds.h). Same result
   /// either way; an observer is told of these few (RankSummary::repetition).
   bool steady = false;

@@ -189,8 +189,8 @@ std::optional<Rounds> rounds_of(const ExecutionGraph& graph, std::int32_t microb
 /// The shortest rounds of a graph that are long enough.
 std::optional<Rounds> shortest_rounds(const ExecutionGraph& graph, std::int64_t depth) {
   const std::int32_t stages = graph.mesh.pipeline;
-  for (std::int32_t d = std::max(1, stages / kParts);
-       d <= graph.programs.front().microbatches / 4; d *= 2) {
+  for (std::int32_t d = std::max(1, stages / kParts); d <= graph.programs.front().microbatches / 4;
+       d *= 2) {
     auto rounds = rounds_of(graph, d, depth);
     if (rounds && rounds->shortest() >= kWorthTrying * rounds->kept(stages)) {
       return rounds;
@@ -202,8 +202,8 @@ std::optional<Rounds> shortest_rounds(const ExecutionGraph& graph, std::int64_t 
 /// The shortest rounds of so many micro-batches, or a multiple.
 std::optional<Rounds> rounds_seen(const ExecutionGraph& graph, std::optional<std::int32_t> period,
                                   std::int64_t depth) {
-  for (std::int32_t d = period.value_or(0);
-       d > 0 && d <= graph.programs.front().microbatches / 4; d += *period) {
+  for (std::int32_t d = period.value_or(0); d > 0 && d <= graph.programs.front().microbatches / 4;
+       d += *period) {
     if (auto rounds = rounds_of(graph, d, depth)) {
       return rounds;
     }
@@ -402,7 +402,7 @@ std::optional<SimulationResult> simulate_steady(const ExecutionGraph& graph, con
                                                 const SimulationOptions& options,
                                                 Observer* observer,
                                                 std::optional<SimulationResult>* few) {
-  if (costs.shares_core || costs.straggler.log_sigma > 0 || options.jitter.sigma > 0) {
+  if (costs.shares_core || costs.straggler.log_sigma > 0) {
     return std::nullopt;
   }
   if (options.known != nullptr && observer != nullptr) {

@@ -20,7 +20,7 @@ namespace stepcast::simulator {
 /// itself after so many, and what is simulated first shows it.
 ///
 /// Nothing for steps that do not repeat themselves (GPipe beside its micro-batches), that are
-/// short, where hosts and compute share cores, where ranks drift apart, or with Jitter.
+/// short, where hosts and compute share cores, or where ranks drift apart.
 ///
 /// `observer` is told of what is simulated. Each rank then has a time in it that stands for the
 /// rounds left out (RankSummary::repetition): as long as a round, from when all of its streams are

@@ -1,8 +1,6 @@
 #include "studies/fit_rows.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <map>
 #include <numeric>
 #include <tuple>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 
 #include "core/error.h"
 #include "core/input/archive.h"

@@ -7,7 +7,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <map>
 #include <memory>
 #include <set>
 #include <utility>

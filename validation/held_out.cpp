@@ -1,8 +1,5 @@
 #include "validation/held_out.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <numeric>

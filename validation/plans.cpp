@@ -1,6 +1,5 @@
 #include "validation/plans.h"
 
-#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <numeric>

@@ -1,7 +1,6 @@
 #include "workloads/op_writer.h"
 
 #include <cmath>
-#include <utility>
 
 #include "core/error.h"
 #include "core/job/tier_units.h"

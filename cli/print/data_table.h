@@ -1,5 +1,4 @@
 #pragma once
-#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>

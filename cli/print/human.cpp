@@ -8,7 +8,6 @@
 #include <array>
 #include <cctype>
 #include <cmath>
-#include <string_view>
 
 namespace stepcast::cli {
 namespace {

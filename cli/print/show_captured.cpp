@@ -1,7 +1,6 @@
 #include <fmt/ostream.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <tuple>
 

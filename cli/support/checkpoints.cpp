@@ -1,8 +1,6 @@
 #include "cli/support/checkpoints.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 
 #include "cli/print/human.h"
 #include "cli/version.h"

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <optional>
-#include <string_view>
 
 #include "cli/print/data_table.h"
 #include "cli/version.h"

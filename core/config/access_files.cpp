@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
-#include <span>
 #include <string>
 
 #include "core/config/document.h"

@@ -50,13 +50,6 @@ Source text_source(std::string text, std::string label, std::filesystem::path fo
 Job load_job(const Source& source, const std::vector<std::string>& overrides,
              const Library& library);
 
-/// A job whose parallel plan is to be chosen, and what of it is fixed already. Among
-/// parallel degrees, schedule, sequence_parallel, zero, recompute and batch.micro, a given key is
-/// fixed; one that says "auto" or is missing is searched. A recommendation model is a job as
-/// load_job reads it.
-PlanRequest load_plan_request(const Source& source, const std::vector<std::string>& overrides,
-                              const Library& library);
-
 /// By zoo name, or by path when the text has a '/' or ends in ".json".
 Workload load_workload(std::string_view name_or_path, const Library& library);
 Device load_device(std::string_view name_or_path, const Library& library);

@@ -48,9 +48,12 @@ struct PlanRequestOnFramework {
   std::string framework;  ///< that plans run on: the named or the default one; "" none
 };
 
-/// Variant of load_plan_request, on the framework `framework` where one is given, else on the usual
-/// one as load_job_on_usual_stack takes it for a plan that is not split: all plans are compared as
-/// one framework runs them.
+/// A job whose parallel plan is to be chosen, and what of it is fixed already. Among
+/// parallel degrees, schedule, sequence_parallel, zero, recompute and batch.micro, a given key is
+/// fixed; one that says "auto" or is missing is searched. A recommendation model is a job as
+/// load_job reads it. On the framework `framework` where one is given, else on the usual one as
+/// load_job_on_usual_stack takes it for a plan that is not split: all plans are compared as one
+/// framework runs them.
 PlanRequestOnFramework load_plan_request_on_framework(const Source& source,
                                                       const std::vector<std::string>& overrides,
                                                       const Library& library,
@@ -72,9 +75,9 @@ struct PlanAsSet {
 };
 
 /// A plan of `request`, whose framework was taken for want of a named one ("" none), as a user
-/// types it: that framework, unless it is the usual one, and the keys in which `plan` differs from what the job loads without
-/// them. What the framework does with plans of that shape is no key of the plan, and the job that
-/// is loaded has it.
+/// types it: that framework, unless it is the usual one, and the keys in which `plan` differs from
+/// what the job loads without them. What the framework does with plans of that shape is no key of
+/// the plan, and the job that is loaded has it.
 PlanAsSet plan_command_line(const Source& source, const std::vector<std::string>& overrides,
                             const Library& library, const PlanRequestOnFramework& request,
                             const Job& plan);

@@ -2,7 +2,6 @@
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>

@@ -67,17 +67,9 @@ KeyTable dlrm_table() {
 
 LayeredWorkload dlrm_from(const Value& v) {
   expect_keys(v, dlrm_table());
-  LayeredWorkload w;
-  w.dense_features = v.at("dense_features", "the number of dense features").integer(1, kWidest);
-  w.bottom_mlp = widths_from(v.at("bottom_mlp", "a list of output widths"));
+  LayeredWorkload w = recommendation_from(v);
   w.interaction =
       interaction_from(v.at("interaction", "{\"kind\": \"dot\"}, \"cat\" or \"dcnv2\""));
-  const Value top = v.at("top_mlp", "a list of output widths that ends in 1");
-  w.top_mlp = widths_from(top);
-  if (w.top_mlp.back() != 1) {
-    top.fail("a list that ends in 1: the model has one logit");
-  }
-  w.tables = tables_from(v.at("tables", "a list of tables"), 1);
   check_interaction(w, v);
   return w;
 }

@@ -1,41 +1,41 @@
+#include "core/config/internal/keys.h"
 #include "core/config/internal/layer_loaders.h"
-#include "core/config/internal/loaders.h"
 
 // Workloads of kinds wukong, dhen, dit and rnn_ctc.
 
 namespace stepcast::config {
 namespace {
 
-KeyFacts sized(std::string_view name, std::string_view help, std::int64_t most = kWidest) {
-  return needed_fact(name, integer_form(1, most), help);
+template <class S>
+Key<S> sized(std::string_view name, std::int64_t S::*member, std::string_view help,
+             std::string_view expected = {}, std::int64_t most = kWidest) {
+  return integer_key(name, member, 1, most, help).needed(expected.empty() ? help : expected);
 }
 /// A number of sizes.
-OrderedJson sizes_form(std::size_t count) {
-  return list_form(integer_form(1, kWidest), count, count);
-}
-KeyTable joined(KeyTable first, const KeyTable& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
+template <class S, std::size_t N>
+Key<S> sizes_key(std::string_view name, std::array<std::int64_t, N> S::*member,
+                 std::string_view help, const char* expected) {
+  return custom_key<S>(
+      name, list_form(integer_form(1, kWidest), N, N), help,
+      [=](const Value& v, S& into, const Reading&) {
+        const auto items = v.items(expected);
+        if (items.size() != N) {
+          v.fail(expected);
+        }
+        for (std::size_t i = 0; i < N; ++i) {
+          (into.*member).at(i) = items[i].integer(1, kWidest);
+        }
+      },
+      [=](const S& of, const Writing&) { return OrderedJson(of.*member); });
 }
 
-KeyTable convolution_table() {
-  return {sized("channels", "output channels"),
-          needed_fact("kernel", sizes_form(2), "[time, frequency]"),
-          open_fact("stride", sizes_form(2), "[time, frequency]", "[1, 1]")};
-}
-
-/// Parts that all recommendation models share: dense features, both MLPs and tables.
-LayeredWorkload recommendation_from(const Value& v) {
-  LayeredWorkload w;
-  w.dense_features = v.at("dense_features", "the number of dense features").integer(1, kWidest);
-  w.bottom_mlp = widths_from(v.at("bottom_mlp", "a list of output widths"));
-  const Value top = v.at("top_mlp", "a list of output widths that ends in 1");
-  w.top_mlp = widths_from(top);
-  if (w.top_mlp.back() != 1) {
-    top.fail("a list that ends in 1: the model has one logit");
+template <class M>
+KeyTable table_of(std::string_view kind, const Keys<M>& keys, bool recommends) {
+  KeyTable table = kind_table(kind);
+  for (const KeyTable& more : {recommends ? recommendation_table() : KeyTable{}, facts_of(keys)}) {
+    table.insert(table.end(), more.begin(), more.end());
   }
-  w.tables = tables_from(v.at("tables", "a list of tables"), 1);
-  return w;
+  return table;
 }
 
 /// The finished workload, its shapes checked.
@@ -46,22 +46,150 @@ LayeredWorkload checked(LayeredWorkload w, Model model, const Value& v) {
   return w;
 }
 
-std::int64_t positive(const Value& v, const char* key, const char* what,
-                      std::int64_t most = kWidest) {
-  return v.at(key, what).integer(1, most);
+const Keys<WukongModel>& wukong_keys() {
+  using M = WukongModel;
+  static const Keys<M> keys{
+      sized("layers", &M::layers, "interaction layers", "the number of interaction layers",
+            kMostLayers),
+      sized("fmb", &M::fmb, "embeddings a factorization machine block puts out"),
+      sized("lcb", &M::lcb, "embeddings a linear compress block puts out"),
+      sized("rank", &M::rank, "rank of the factorization machine's projection",
+            "the rank of the factorization machine's projection"),
+      custom_key<M>(
+          "mlp", widths_form(), "hidden widths of the block's MLP",
+          [](const Value& v, M& m, const Reading&) { m.mlp = widths_from(v); },
+          [](const M& m, const Writing&) { return OrderedJson(m.mlp); })
+          .needed("hidden widths of the block's MLP")};
+  return keys;
 }
 
-template <std::size_t N>
-std::array<std::int64_t, N> sizes(const Value& v, const char* expected) {
-  const auto items = v.items(expected);
-  if (items.size() != N) {
-    v.fail(expected);
-  }
-  std::array<std::int64_t, N> all{};
-  for (std::size_t i = 0; i < N; ++i) {
-    all.at(i) = items[i].integer(1, kWidest);
-  }
-  return all;
+/// A size of one interaction module.
+Key<DhenModel> module_key(std::string_view name, std::int64_t DhenModel::*member,
+                          DhenModel::Module module, std::string_view help) {
+  const auto has = [module](const DhenModel& m) {
+    return std::find(m.modules.begin(), m.modules.end(), module) != m.modules.end();
+  };
+  return custom_key<DhenModel>(
+             name, integer_form(1, kWidest), help,
+             [=](const Value& v, DhenModel& m, const Reading&) {
+               if (!has(m)) {
+                 v.reject(
+                     fmt::format("found {}, but no module reads it; remove it", shown(v.json())));
+               }
+               m.*member = v.integer(1, kWidest);
+             },
+             [=](const DhenModel& m, const Writing&) {
+               return has(m) ? OrderedJson(m.*member) : OrderedJson();
+             })
+      .otherwise("required by it");
+}
+
+const Keys<DhenModel>& dhen_keys() {
+  using M = DhenModel;
+  static constexpr const char* kExpected =
+      "a list of interaction modules, such as [\"dot\", \"linear\"]";
+  static const Keys<M> keys{
+      sized("layers", &M::layers, "layers", "the number of layers", kMostLayers),
+      sized("features", &M::features, "embeddings a layer puts out"),
+      custom_key<M>(
+          "modules", list_form(choice_form(dhen_module_names()), 1),
+          "interaction modules side by side",
+          [](const Value& v, M& m, const Reading&) {
+            for (const Value& module : v.items(kExpected, 1)) {
+              m.modules.push_back(module.choice(dhen_module_names()));
+            }
+          },
+          [](const M& m, const Writing&) {
+            OrderedJson all = OrderedJson::array();
+            for (const M::Module module : m.modules) {
+              all.push_back(name_in(dhen_module_names(), module));
+            }
+            return all;
+          })
+          .needed(kExpected),
+      module_key("heads", &M::heads, M::Module::kAttention, "of the module attention"),
+      module_key("rank", &M::rank, M::Module::kCross, "of the module cross")};
+  return keys;
+}
+
+const Keys<DitModel>& dit_keys() {
+  using M = DitModel;
+  static constexpr const char* kLatent =
+      "[frames, height, width] of the latent, such as [1, 32, 32]";
+  static const Keys<M> keys{
+      sized("layers", &M::layers, "blocks", "the number of blocks", kMostLayers),
+      sized("hidden", &M::hidden, "width", "the hidden width"),
+      custom_key<M>(
+          "heads", integer_form(1, 1 << 16), "attention heads",
+          [](const Value& v, M& m, const Reading&) {
+            m.heads = v.integer(1, 1 << 16);
+            if (m.hidden % m.heads != 0) {
+              v.fail(fmt::format("a divisor of hidden = {}", m.hidden));
+            }
+          },
+          [](const M& m, const Writing&) { return OrderedJson(m.heads); })
+          .needed("the number of attention heads"),
+      integer_key("ffn_hidden", &M::ffn_hidden, 1, kWidest, "width of the feed-forward block")
+          .otherwise("4 hidden"),
+      sizes_key("latent", &M::latent, "[frames, height, width]", kLatent).needed(kLatent),
+      sized("channels", &M::channels, "channels of the latent"),
+      sizes_key("patch", &M::patch, "[frames, height, width]",
+                "[frames, height, width] of a patch, such as [1, 2, 2]")
+          .otherwise("[1, 2, 2]"),
+      integer_key("classes", &M::classes, 0, 1 << 26, "classes a sample may be of; 0: none")
+          .usual(M{}.classes),
+      integer_key("frequencies", &M::frequencies, 1, kWidest, "of the embedding of time")
+          .usual(M{}.frequencies),
+      boolean_key("learned_variance", &M::learned_variance, "the model puts out a variance too")
+          .usual(M{}.learned_variance)};
+  return keys;
+}
+
+const Keys<RecurrentCtcModel::Convolution>& convolution_keys() {
+  using C = RecurrentCtcModel::Convolution;
+  constexpr const char* kAxes = "[time, frequency]";
+  static const Keys<C> keys{sized("channels", &C::channels, "output channels"),
+                            sizes_key("kernel", &C::kernel, kAxes, kAxes).needed(kAxes),
+                            sizes_key("stride", &C::stride, kAxes, kAxes).otherwise("[1, 1]")};
+  return keys;
+}
+
+const Keys<RecurrentCtcModel>& rnn_ctc_keys() {
+  using M = RecurrentCtcModel;
+  static const Keys<M> keys{
+      sized("frames", &M::frames, "spectrogram frames of a sample"),
+      sized("frequencies", &M::frequencies, "frequency bins of a frame"),
+      custom_key<M>(
+          "convolutions", list_form(object_form(facts_of(convolution_keys()))),
+          "over time and frequency",
+          [](const Value& v, M& m, const Reading& reading) {
+            for (const Value& c : v.items("a list of convolutions")) {
+              read_keys(c, convolution_keys(), m.convolutions.emplace_back(), reading);
+            }
+          },
+          [](const M& m, const Writing& writing) {
+            OrderedJson all = OrderedJson::array();
+            for (const auto& c : m.convolutions) {
+              all.push_back(write_keys(convolution_keys(), c, writing));
+            }
+            return all;
+          })
+          .needed("a list of convolutions over (time, frequency)"),
+      sized("layers", &M::layers, "recurrent layers", "the number of recurrent layers", 1000),
+      sized("hidden", &M::hidden, "width of a recurrent layer", "the width of a recurrent layer"),
+      boolean_key("bidirectional", &M::bidirectional, "layers run both ways")
+          .usual(M{}.bidirectional),
+      sized("symbols", &M::symbols, "symbols of the alphabet, the blank included"),
+      sized("labels", &M::labels, "labels of a sample")};
+  return keys;
+}
+
+template <class M>
+M model_from(const Value& v, const KeyTable& table, const Keys<M>& keys) {
+  expect_keys(v, table);
+  M model;
+  read_values(v, keys, model, {});
+  return model;
 }
 
 }  // namespace
@@ -75,207 +203,68 @@ const std::vector<std::pair<std::string, DhenModel::Module>>& dhen_module_names(
   return names;
 }
 
-KeyTable wukong_table() {
-  return joined(joined(kind_table("wukong"), recommendation_table()),
-                {sized("layers", "interaction layers", kMostLayers),
-                 sized("fmb", "embeddings a factorization machine block puts out"),
-                 sized("lcb", "embeddings a linear compress block puts out"),
-                 sized("rank", "rank of the factorization machine's projection"),
-                 needed_fact("mlp", widths_form(), "hidden widths of the block's MLP")});
-}
+KeyTable wukong_table() { return table_of("wukong", wukong_keys(), true); }
+KeyTable dhen_table() { return table_of("dhen", dhen_keys(), true); }
+KeyTable dit_table() { return table_of("dit", dit_keys(), false); }
+KeyTable rnn_ctc_table() { return table_of("rnn_ctc", rnn_ctc_keys(), false); }
 
-KeyTable dhen_table() {
-  return joined(
-      joined(kind_table("dhen"), recommendation_table()),
-      {sized("layers", "layers", kMostLayers), sized("features", "embeddings a layer puts out"),
-       needed_fact("modules", list_form(choice_form(dhen_module_names()), 1),
-                   "interaction modules side by side"),
-       open_fact("heads", integer_form(1, kWidest), "of the module attention", "required by it"),
-       open_fact("rank", integer_form(1, kWidest), "of the module cross", "required by it")});
-}
-
-KeyTable dit_table() {
-  return joined(kind_table("dit"),
-                {sized("layers", "blocks", kMostLayers), sized("hidden", "width"),
-                 sized("heads", "attention heads", 1 << 16),
-                 open_fact("ffn_hidden", integer_form(1, kWidest),
-                           "width of the feed-forward block", "4 hidden"),
-                 needed_fact("latent", sizes_form(3), "[frames, height, width]"),
-                 sized("channels", "channels of the latent"),
-                 open_fact("patch", sizes_form(3), "[frames, height, width]", "[1, 2, 2]"),
-                 usual_fact("classes", integer_form(0, 1 << 26),
-                            "classes a sample may be of; 0: none", DitModel{}.classes),
-                 usual_fact("frequencies", integer_form(1, kWidest), "of the embedding of time",
-                            DitModel{}.frequencies),
-                 usual_fact("learned_variance", boolean_form(), "the model puts out a variance too",
-                            DitModel{}.learned_variance)});
-}
-
-KeyTable rnn_ctc_table() {
-  return joined(
-      kind_table("rnn_ctc"),
-      {sized("frames", "spectrogram frames of a sample"),
-       sized("frequencies", "frequency bins of a frame"),
-       needed_fact("convolutions", list_form(object_form(convolution_table())),
-                   "over time and frequency"),
-       sized("layers", "recurrent layers", 1000), sized("hidden", "width of a recurrent layer"),
-       usual_fact("bidirectional", boolean_form(), "layers run both ways",
-                  RecurrentCtcModel{}.bidirectional),
-       sized("symbols", "symbols of the alphabet, the blank included"),
-       sized("labels", "labels of a sample")});
+LayeredWorkload recommendation_from(const Value& v) {
+  LayeredWorkload w;
+  w.dense_features = v.at("dense_features", "the number of dense features").integer(1, kWidest);
+  w.bottom_mlp = widths_from(v.at("bottom_mlp", "a list of output widths"));
+  const Value top = v.at("top_mlp", "a list of output widths that ends in 1");
+  w.top_mlp = widths_from(top);
+  if (w.top_mlp.back() != 1) {
+    top.fail("a list that ends in 1: the model has one logit");
+  }
+  w.tables = tables_from(v.at("tables", "a list of tables"), 1);
+  return w;
 }
 
 LayeredWorkload wukong_from(const Value& v) {
-  expect_keys(v, wukong_table());
-  WukongModel m;
-  m.layers = positive(v, "layers", "the number of interaction layers", kMostLayers);
-  m.fmb = positive(v, "fmb", "embeddings a factorization machine block puts out");
-  m.lcb = positive(v, "lcb", "embeddings a linear compress block puts out");
-  m.rank = positive(v, "rank", "the rank of the factorization machine's projection");
-  m.mlp = widths_from(v.at("mlp", "hidden widths of the block's MLP"));
+  WukongModel m = model_from(v, wukong_table(), wukong_keys());
   return checked(recommendation_from(v), std::move(m), v);
 }
 
 LayeredWorkload dhen_from(const Value& v) {
-  expect_keys(v, dhen_table());
-  DhenModel m;
-  m.layers = positive(v, "layers", "the number of layers", kMostLayers);
-  m.features = positive(v, "features", "embeddings a layer puts out");
-  const char* expected = "a list of interaction modules, such as [\"dot\", \"linear\"]";
-  for (const Value& module : v.at("modules", expected).items(expected, 1)) {
-    m.modules.push_back(module.choice(dhen_module_names()));
-  }
-  const auto has = [&](DhenModel::Module wanted) {
-    return std::find(m.modules.begin(), m.modules.end(), wanted) != m.modules.end();
-  };
-  const auto only_with = [&](const char* key, DhenModel::Module module, std::int64_t& into,
-                             const char* what) {
-    if (has(module)) {
-      into = positive(v, key, what);
-    } else if (const auto unused = v.find(key)) {
-      unused->reject(
-          fmt::format("found {}, but no module reads it; remove it", shown(unused->json())));
+  DhenModel m = model_from(v, dhen_table(), dhen_keys());
+  for (const DhenModel::Module module : m.modules) {
+    if (module == DhenModel::Module::kAttention) {
+      (void)v.at("heads", "heads of the attention module");
+    } else if (module == DhenModel::Module::kCross) {
+      (void)v.at("rank", "the rank of the cross module");
     }
-  };
-  only_with("heads", DhenModel::Module::kAttention, m.heads, "heads of the attention module");
-  only_with("rank", DhenModel::Module::kCross, m.rank, "the rank of the cross module");
+  }
   return checked(recommendation_from(v), std::move(m), v);
 }
 
 LayeredWorkload dit_from(const Value& v) {
-  expect_keys(v, dit_table());
-  DitModel m;
-  m.layers = positive(v, "layers", "the number of blocks", kMostLayers);
-  m.hidden = positive(v, "hidden", "the hidden width");
-  const Value heads = v.at("heads", "the number of attention heads");
-  m.heads = heads.integer(1, 1 << 16);
-  if (m.hidden % m.heads != 0) {
-    heads.fail(fmt::format("a divisor of hidden = {}", m.hidden));
-  }
-  m.ffn_hidden = 4 * m.hidden;
-  if (const auto f = v.find("ffn_hidden")) {
-    m.ffn_hidden = f->integer(1, kWidest);
-  }
-  const char* grid = "[frames, height, width] of the latent, such as [1, 32, 32]";
-  const Value latent = v.at("latent", grid);
-  m.latent = sizes<3>(latent, grid);
-  m.channels = positive(v, "channels", "channels of the latent");
-  if (const auto patch = v.find("patch")) {
-    m.patch = sizes<3>(*patch, "[frames, height, width] of a patch, such as [1, 2, 2]");
-  }
+  DitModel m = model_from(v, dit_table(), dit_keys());
+  m.ffn_hidden = m.ffn_hidden > 0 ? m.ffn_hidden : 4 * m.hidden;
   for (std::size_t i = 0; i < 3; ++i) {
     if (m.latent.at(i) % m.patch.at(i) != 0) {
-      latent.fail(fmt::format("sizes that patch = [{}, {}, {}] divides", m.patch[0], m.patch[1],
-                              m.patch[2]));
+      v.at("latent", "")
+          .fail(fmt::format("sizes that patch = [{}, {}, {}] divides", m.patch[0], m.patch[1],
+                            m.patch[2]));
     }
-  }
-  if (const auto classes = v.find("classes")) {
-    m.classes = classes->integer(0, 1 << 26);
-  }
-  if (const auto f = v.find("frequencies")) {
-    m.frequencies = f->integer(1, kWidest);
-  }
-  if (const auto variance = v.find("learned_variance")) {
-    m.learned_variance = variance->boolean();
   }
   return checked({}, m, v);
 }
 
 LayeredWorkload rnn_ctc_from(const Value& v) {
-  expect_keys(v, rnn_ctc_table());
-  RecurrentCtcModel m;
-  m.frames = positive(v, "frames", "spectrogram frames of a sample");
-  m.frequencies = positive(v, "frequencies", "frequency bins of a frame");
-  for (const Value& c : v.at("convolutions", "a list of convolutions over (time, frequency)")
-                            .items("a list of convolutions")) {
-    expect_keys(c, convolution_table());
-    RecurrentCtcModel::Convolution layer;
-    layer.channels = positive(c, "channels", "output channels");
-    layer.kernel = sizes<2>(c.at("kernel", "[time, frequency]"), "[time, frequency]");
-    if (const auto stride = c.find("stride")) {
-      layer.stride = sizes<2>(*stride, "[time, frequency]");
-    }
-    m.convolutions.push_back(layer);
-  }
-  m.layers = positive(v, "layers", "the number of recurrent layers", 1000);
-  m.hidden = positive(v, "hidden", "the width of a recurrent layer");
-  if (const auto both = v.find("bidirectional")) {
-    m.bidirectional = both->boolean();
-  }
-  m.symbols = positive(v, "symbols", "symbols of the alphabet, the blank included");
-  m.labels = positive(v, "labels", "labels of a sample");
-  return checked({}, std::move(m), v);
+  return checked({}, model_from(v, rnn_ctc_table(), rnn_ctc_keys()), v);
 }
 
 void add_layer_model(OrderedJson& j, const LayerModel& model) {
-  if (const auto* m = model.as<WukongModel>()) {
-    j["layers"] = m->layers;
-    j["fmb"] = m->fmb;
-    j["lcb"] = m->lcb;
-    j["rank"] = m->rank;
-    j["mlp"] = m->mlp;
-  } else if (const auto* d = model.as<DhenModel>()) {
-    j["layers"] = d->layers;
-    j["features"] = d->features;
-    j["modules"] = OrderedJson::array();
-    for (const DhenModel::Module module : d->modules) {
-      j["modules"].push_back(name_in(dhen_module_names(), module));
-      if (module == DhenModel::Module::kAttention) {
-        j["heads"] = d->heads;
-      } else if (module == DhenModel::Module::kCross) {
-        j["rank"] = d->rank;
-      }
-    }
-  } else if (const auto* t = model.as<DitModel>()) {
-    j["layers"] = t->layers;
-    j["hidden"] = t->hidden;
-    j["heads"] = t->heads;
-    j["ffn_hidden"] = t->ffn_hidden;
-    j["latent"] = t->latent;
-    j["channels"] = t->channels;
-    j["patch"] = t->patch;
-    j["classes"] = t->classes;
-    j["frequencies"] = t->frequencies;
-    j["learned_variance"] = t->learned_variance;
-  } else if (const auto* r = model.as<RecurrentCtcModel>()) {
-    j["frames"] = r->frames;
-    j["frequencies"] = r->frequencies;
-    j["convolutions"] = OrderedJson::array();
-    for (const auto& c : r->convolutions) {
-      j["convolutions"].push_back(
-          {{"channels", c.channels}, {"kernel", c.kernel}, {"stride", c.stride}});
-    }
-    j["layers"] = r->layers;
-    j["hidden"] = r->hidden;
-    j["bidirectional"] = r->bidirectional;
-    j["symbols"] = r->symbols;
-    j["labels"] = r->labels;
-  } else {
-    const auto listed = OrderedJson::parse(model.as<ListedModel>()->text);
-    for (const auto& [key, value] : listed.items()) {
-      j[key] = value;
-    }
-  }
+  const auto* wukong = model.as<WukongModel>();
+  const auto* dhen = model.as<DhenModel>();
+  const auto* dit = model.as<DitModel>();
+  const auto* ctc = model.as<RecurrentCtcModel>();
+  j.update(wukong != nullptr ? write_keys(wukong_keys(), *wukong, {})
+           : dhen != nullptr ? write_keys(dhen_keys(), *dhen, {})
+           : dit != nullptr  ? write_keys(dit_keys(), *dit, {})
+           : ctc != nullptr  ? write_keys(rnn_ctc_keys(), *ctc, {})
+                             : OrderedJson::parse(model.as<ListedModel>()->text));
 }
 
 }  // namespace stepcast::config

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <unordered_set>
 
 #include "core/access/row_order.h"

@@ -1,4 +1,3 @@
-#include "core/config/aliases.h"
 #include "core/config/internal/frameworks.h"
 #include "core/config/internal/job_tables.h"
 
@@ -84,16 +83,6 @@ PlanRequest plan_request_of(const JobDocuments& documents, Job read) {
   }
   job.batch.micro = 1;
   return request;
-}
-
-PlanRequest load_plan_request(const Source& source, const std::vector<std::string>& given,
-                              const Library& library) {
-  const std::vector<std::string> overrides = spelled_out(given);
-  Document document = job_document(source, overrides, library);
-  const auto named = framework_named_by(document, overrides);
-  const JobDocuments documents =
-      open_plan(apply_overrides(std::move(document), overrides, library));
-  return plan_request_of(documents, read_job_on_framework(documents, named, library, true));
 }
 
 }  // namespace stepcast::config

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "core/config/suggest.h"

@@ -36,6 +36,5 @@ std::string_view shown_kind(OpKind kind, KernelKind kernel) {
   return kind == OpKind::kRecorded && kernel != KernelKind::kOther ? name_of(kernel)
                                                                    : name_of(kind);
 }
-std::string_view shown_kind(const Op& op) { return shown_kind(op.kind, kernel_kind_of(op)); }
 
 }  // namespace stepcast

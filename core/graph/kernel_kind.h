@@ -36,6 +36,5 @@ KernelKind kernel_kind_of(OpKind kind);
 KernelKind kernel_kind_of(const Op& op);
 /// Name of an op's kind for people: the op kind, of recorded work the kernel kind.
 std::string_view shown_kind(OpKind kind, KernelKind kernel);
-std::string_view shown_kind(const Op& op);
 
 }  // namespace stepcast

@@ -1,12 +1,10 @@
 #include "core/graph/length_law.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "core/error.h"
 #include "core/graph/program.h"
-#include "core/graph/target_pairs.h"
 #include "core/split_mix.h"
 
 namespace stepcast {
@@ -56,10 +54,6 @@ double LengthLaw::at_most(std::int64_t rows) const {
     default:
       return n >= a ? 1 : 0;
   }
-}
-
-double expected_pairs(const LengthLaw& law, std::int64_t rows, bool causal) {
-  return expected_pairs(law, rows, causal, 0);
 }
 
 double expected_pairs(const LengthLaw& law, std::int64_t rows, bool causal, std::int64_t targets) {

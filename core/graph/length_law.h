@@ -35,8 +35,10 @@ struct LengthLaw {
 ///   E = sum_m u(m) [sum_{n < rows - m} p(n) c(n) + P(length >= rows - m) c(rows - m)]
 ///
 /// (Feller, An Introduction to Probability Theory, vol. 1, chapter XIII: renewal events). Exact but
-/// for rounding. Valid: rows 1 to 32,768; time grows with their square.
-double expected_pairs(const LengthLaw& law, std::int64_t rows, bool causal);
+/// for rounding. Valid: rows 1 to 32,768; time grows with their square. The last `targets` rows of
+/// a sequence see those before them, and of each other only themselves: causal, with t of them and
+/// h others, h (h + 1) / 2 + t (h + 1) pairs.
+double expected_pairs(const LengthLaw& law, std::int64_t rows, bool causal, std::int64_t targets);
 
 constexpr std::int64_t kLongestJagged = 32'768;  ///< rows of a sample
 

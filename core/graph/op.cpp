@@ -1,7 +1,6 @@
 #include "core/graph/op.h"
 
 #include <algorithm>
-#include <array>
 
 namespace stepcast {
 namespace {

@@ -1,6 +1,5 @@
 #include "core/graph/program_builder.h"
 
-#include <algorithm>
 #include <bit>
 #include <utility>
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/job/internal/rules.h"
-#include "core/job/limits.h"
 
 namespace stepcast {
 namespace internal {

@@ -46,4 +46,8 @@ inline std::optional<Format> master_copy(const RoleFormats& formats, Format weig
 /// experts lies in; nullopt where machines hold unlike parts of groups.
 std::optional<std::int64_t> expert_machines(const Job& job);
 
+/// Micro-batches of a replica that a step is simulated with: the report of a rank keeps every op it
+/// executes, some 0.5 MB a micro-batch where one device holds a hundred layers.
+constexpr std::int64_t kMostMicrobatches = 16384;
+
 }  // namespace stepcast

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/graph/target_pairs.h"
+#include "core/graph/length_law.h"
 
 namespace stepcast {
 namespace {

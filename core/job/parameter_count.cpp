@@ -1,7 +1,5 @@
 #include "core/job/parameter_count.h"
 
-#include <algorithm>
-
 #include "core/access/access.h"
 
 // Parameters of whole models, in closed form; a test holds the graph to them.

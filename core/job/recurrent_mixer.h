@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "core/graph/op_attributes.h"

@@ -1,4 +1,4 @@
-#include "interop/frameworks/import_deepspeed.h"
+#include "interop/frameworks/training_file.h"
 
 // JSON of DeepSpeed (deepspeed/runtime/config.py), alone or with a trainer's file -> what it says
 // of a job.

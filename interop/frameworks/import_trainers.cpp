@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "core/lower.h"
-#include "interop/frameworks/import_deepspeed.h"
+#include "interop/frameworks/training_file.h"
 #include "interop/yaml.h"
 
 // YAML of trainers on Hugging Face transformers: axolotl, TRL and LLaMA-Factory -> job without a

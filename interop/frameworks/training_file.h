@@ -71,4 +71,8 @@ Json hugging_face_workload(const Value& config, std::string type);
 /// True if a line of the text begins, after blanks, with one of these keys and a colon.
 bool has_yaml_key(std::string_view text, std::initializer_list<std::string_view> keys);
 
+/// Reads what a DeepSpeed configuration says in addition to model, batch and degrees: `parallel` of
+/// the job holds these.
+void read_deepspeed(TrainingFile& f, Json& job);
+
 }  // namespace stepcast::interop

@@ -3,8 +3,7 @@
 #include <cmath>
 
 #include "interop/frameworks/training_file.h"
-#include "interop/hugging_face/layer_kinds.h"
-#include "interop/hugging_face/model_details.h"
+#include "interop/hugging_face/reader.h"
 
 // config.json of Hugging Face transformers -> workload, by its keys. The model's type decides only
 // what a file leaves to its class (kClasses). Layers that a workload cannot say are rejected

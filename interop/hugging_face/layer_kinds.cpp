@@ -1,4 +1,4 @@
-#include "interop/hugging_face/layer_kinds.h"
+#include "interop/hugging_face/reader.h"
 
 #include <map>
 

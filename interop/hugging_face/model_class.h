@@ -2,6 +2,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "interop/formats.h"
+
 namespace stepcast::interop {
 
 /// Facts that a file leaves to the class of its model type. Others are read as Llama.
@@ -21,5 +23,9 @@ struct ModelClass {
 };
 /// The class whose type is the longest beginning of `type`; nullptr: none.
 const ModelClass* class_of(std::string_view type);
+
+/// The key `details` of a workload: what a config.json of Hugging Face says that launch scripts
+/// have and no forecast depends on.
+Json details_of(const Json& model, std::string_view type, const ModelClass& of);
 
 }  // namespace stepcast::interop

@@ -1,4 +1,4 @@
-#include "interop/hugging_face/model_details.h"
+#include "interop/hugging_face/model_class.h"
 
 #include <initializer_list>
 

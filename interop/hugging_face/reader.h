@@ -1,5 +1,4 @@
 #pragma once
-#include <algorithm>
 #include <initializer_list>
 #include <optional>
 #include <set>
@@ -8,6 +7,8 @@
 #include <vector>
 
 #include "interop/formats.h"
+#include "interop/hugging_face/model_class.h"
+#include "interop/layer_list.h"
 
 namespace stepcast::interop {
 
@@ -57,5 +58,12 @@ class ConfigReader {
   std::set<std::string> seen_;
   std::vector<std::string> approximated_;
 };
+
+/// Layers of a model by its file: which have a window, a state or a convolution instead of
+/// attention, which have experts. Reads the sizes of these mixers into `w`, which has `layers`,
+/// `hidden` and what `read_experts` read. Errors: InputError where a workload cannot say a layer.
+std::vector<FileLayer> layers_of(ConfigReader& r, Json& w, const ModelClass& c);
+/// `workload.sparse` of a file.
+Json indexer_of(ConfigReader& r);
 
 }  // namespace stepcast::interop

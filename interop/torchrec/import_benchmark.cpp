@@ -1,5 +1,5 @@
 #include "interop/embedding_tables/described_tables.h"
-#include "interop/torchrec/internal/tables.h"
+#include "interop/torchrec/internal/parts.h"
 #include "interop/yaml.h"
 
 // Configurations of TorchRec's own benchmarks (torchrec/distributed/benchmark/yaml/*.yml; what is

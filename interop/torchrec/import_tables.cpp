@@ -2,7 +2,7 @@
 #include <set>
 
 #include "interop/embedding_tables/described_tables.h"
-#include "interop/torchrec/internal/tables.h"
+#include "interop/torchrec/internal/parts.h"
 #include "interop/torchrec/rules.h"
 
 // TorchRec's table configs and planner constraints -> workload, and the batch, devices and

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <numeric>
 
 #include "core/error.h"
 #include "models/collectives/collective_form.h"

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "core/graph/op_traits.h"
 #include "models/collectives/collective_form.h"

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "models/kernels/gemm.h"
+#include "models/kernels/internal/forms.h"
 
 namespace stepcast::models {
 namespace {
@@ -121,78 +121,106 @@ void consider(const Product& p, double rows, double columns, double rate, bool l
   }
 }
 
+/// Device time of one (batched) matrix product C[m,n] = A[m,k] B[k,n] on a device with many
+/// multiprocessors: the fastest of a menu of tiles and splits of k.
+///
+///   time    = start + min over tiles [tm, tn] and splits s of blend(compute, memory) + split
+///   compute = max(waves * (max(products, load) / s + store), flops / (peak * sustained))
+///   memory  = (B + (A + C) * out(A + C over resident * L2)) / (bandwidth * memory_efficiency)
+///   split   = 0 for s = 1, else split_start + split_traffic * s m n 8 B / bandwidth
+///
+/// waves: w = (1 - wave_share) x + wave_share ceil(x), at least 1, x = tiles * s / multiprocessors.
+/// All but the largest tile cost 1 + crowding (x - 1) beyond one wave: libraries leave them once
+/// large ones fill the device. products: 2 tm tn k at the tile's share of a multiprocessor's peak,
+/// tile_efficiency / (1 + (half_tile / h)^tile_power) with 1 / h = 1 / tm + 1 / tn, since a tile
+/// moves 1 / h operand elements per product. load: the tile's operands at core_bandwidth (limit of
+/// one multiprocessor) or cache_bandwidth (limit of all), in shares of the memory bandwidth.
+/// store: the tile's results at that share, times epilogue. sustained: the share of peak that power
+/// allows. out(x) = x^4 / (1 + x^4): A and C of a small product stay in the cache, B never is
+/// there. blend(a, b) = (a^p + b^p)^(1/p), p = 1 / blend. transposed_a, transposed_b: rates of the
+/// backward layouts relative to forward; 1 without measurements.
+///
+/// In:      shape {m, n, k, batch}, flags. Out: device time, launch included as `start`.
+/// Valid:   m, n, k >= 1. Never falls as m, n, k or batch grow. Without constants: the roofline.
+/// Errors:  none.
+/// Source:  Williams et al., "Roofline", CACM 52(4), 2009; wave quantisation and split k as in the
+/// device vendor's GEMM guides; the rest derived. Checked by tests/models/gemm_accuracy_test.cpp.
+class GemmTileWave final : public KernelForm {
+ public:
+  std::string_view name() const override { return "gemm.tile_wave"; }
+  bool covers(const Op& op) const override {
+    return op.kind == OpKind::kGemm || traits_of(op.kind).family == OpFamily::kDotInteraction;
+  }
+  std::vector<Constant> constants(const Device& device) const override {
+    const double launch = device.launch.base();
+    return {{"start", launch, 3e-6, 2e-7, 5e-5},
+            {"memory_efficiency", 1, 0.8, 0.05, 1},
+            {"resident", 0, 0.3, 0.01, 1},
+            {"tile_efficiency", 1, 0.95, 0.05, 1},
+            {"half_tile", 0, 30, 1, 200},
+            {"tile_power", 1, 3, 0.5, 6},
+            {"sustained", 1, 0.78, 0.05, 1},
+            {"wave_share", 0, 0.5, 0.01, 1},
+            {"crowding", 0, 0.2, 0.001, 5},
+            {"epilogue", 0, 1, 0.01, 10},
+            {"core_bandwidth", 1, 3, 1, 50},
+            {"cache_bandwidth", 1, 3.1, 0.5, 50},
+            {"split_start", launch, 2.6e-6, 1e-8, 1e-4},
+            {"split_traffic", 1, 0.5, 0.01, 10},
+            {"blend", 0, 0.3, 0.02, 1},
+            {"transposed_a", 1, 1, 0.5, 1.2},
+            {"transposed_b", 1, 1, 0.5, 1.2}};
+  }
+  Prediction predict(const OpFacts& facts, const Device& device,
+                     std::span<const double> c) const override {
+    const Op& op = *facts.op;
+    const double bandwidth = device.bandwidth.base() * c[kMemoryEfficiency];
+    const bool plain = c[kHalfTile] <= 0;  // without calibration: the roofline, no padding
+    if (op.kind != OpKind::kGemm || plain) {
+      const double rate = peak_rate(device, op.format) * c[kSustained];
+      return bounded_by(Seconds(op.flops.base() / rate), Seconds(facts.bytes / bandwidth),
+                        Seconds(c[kStart]));
+    }
+    // B is read from memory; A was just written and C will be read soon: as far as they fit the
+    // cache they never go there.
+    const double weights = std::min(
+        facts.bytes, format_bytes(op.format, op.shape[1], op.shape[2]).base() * extent(op, 3));
+    const double passing = facts.bytes - weights;
+    const double x = passing / std::max(device.l2.base() * c[kResident], 1.0);
+    const double outside = x * x * x * x / (1 + x * x * x * x);
+    const Product product(op, device, weights + passing * outside, c);
+    Choice best;
+    for (const Tile& tile : kTiles) {
+      const double side = 1 / (1 / tile.a + 1 / tile.b);
+      const double rate = product.rate / (1 + std::pow(c[kHalfTile] / side, c[kTilePower]));
+      const bool largest = &tile == kTiles.data();
+      consider(product, tile.a, tile.b, rate, largest, c, best);
+      if (tile.a != tile.b) {
+        consider(product, tile.b, tile.a, rate, largest, c, best);
+      }
+    }
+    Prediction p =
+        bounded_by(Seconds(best.compute), Seconds(product.memory), Seconds(c[kStart] + best.split));
+    p.time = Seconds(c[kStart] + best.time);
+    return p;
+  }
+  /// Peak FLOPs, and memory traffic of what cannot have been in the cache.
+  Seconds limit(const OpFacts& facts, const Device& device) const override {
+    const double rate = peak_rate(device, facts.op->format);
+    const double cold = std::max(0.0, facts.bytes - device.l2.base());
+    return Seconds(std::max(facts.op->flops.base() / rate, cold / device.bandwidth.base()));
+  }
+  bool of_op_alone() const override { return true; }
+  std::vector<double> coordinates(const OpFacts& facts) const override {
+    return gemm_coordinates(*facts.op);
+  }
+  std::vector<std::string_view> coordinate_names() const override {
+    return gemm_coordinate_names();
+  }
+};
+
 }  // namespace
 
-bool GemmTileWave::covers(const Op& op) const {
-  return op.kind == OpKind::kGemm || traits_of(op.kind).family == OpFamily::kDotInteraction;
-}
-
-std::vector<Constant> GemmTileWave::constants(const Device& device) const {
-  const double launch = device.launch.base();
-  return {{"start", launch, 3e-6, 2e-7, 5e-5},
-          {"memory_efficiency", 1, 0.8, 0.05, 1},
-          {"resident", 0, 0.3, 0.01, 1},
-          {"tile_efficiency", 1, 0.95, 0.05, 1},
-          {"half_tile", 0, 30, 1, 200},
-          {"tile_power", 1, 3, 0.5, 6},
-          {"sustained", 1, 0.78, 0.05, 1},
-          {"wave_share", 0, 0.5, 0.01, 1},
-          {"crowding", 0, 0.2, 0.001, 5},
-          {"epilogue", 0, 1, 0.01, 10},
-          {"core_bandwidth", 1, 3, 1, 50},
-          {"cache_bandwidth", 1, 3.1, 0.5, 50},
-          {"split_start", launch, 2.6e-6, 1e-8, 1e-4},
-          {"split_traffic", 1, 0.5, 0.01, 10},
-          {"blend", 0, 0.3, 0.02, 1},
-          {"transposed_a", 1, 1, 0.5, 1.2},
-          {"transposed_b", 1, 1, 0.5, 1.2}};
-}
-
-Prediction GemmTileWave::predict(const OpFacts& facts, const Device& device,
-                                 std::span<const double> c) const {
-  const Op& op = *facts.op;
-  const double bandwidth = device.bandwidth.base() * c[kMemoryEfficiency];
-  const bool plain = c[kHalfTile] <= 0;  // without calibration: the roofline, no padding
-  if (op.kind != OpKind::kGemm || plain) {
-    const double rate = peak_rate(device, op.format) * c[kSustained];
-    return bounded_by(Seconds(op.flops.base() / rate), Seconds(facts.bytes / bandwidth),
-                      Seconds(c[kStart]));
-  }
-  // B is read from memory; A was just written and C will be read soon: as far as they fit the
-  // cache they never go there.
-  const double weights = std::min(
-      facts.bytes, format_bytes(op.format, op.shape[1], op.shape[2]).base() * extent(op, 3));
-  const double passing = facts.bytes - weights;
-  const double x = passing / std::max(device.l2.base() * c[kResident], 1.0);
-  const double outside = x * x * x * x / (1 + x * x * x * x);
-  const Product product(op, device, weights + passing * outside, c);
-  Choice best;
-  for (const Tile& tile : kTiles) {
-    const double side = 1 / (1 / tile.a + 1 / tile.b);
-    const double rate = product.rate / (1 + std::pow(c[kHalfTile] / side, c[kTilePower]));
-    const bool largest = &tile == kTiles.data();
-    consider(product, tile.a, tile.b, rate, largest, c, best);
-    if (tile.a != tile.b) {
-      consider(product, tile.b, tile.a, rate, largest, c, best);
-    }
-  }
-  Prediction p =
-      bounded_by(Seconds(best.compute), Seconds(product.memory), Seconds(c[kStart] + best.split));
-  p.time = Seconds(c[kStart] + best.time);
-  return p;
-}
-
-Seconds GemmTileWave::limit(const OpFacts& facts, const Device& device) const {
-  const double rate = peak_rate(device, facts.op->format);
-  const double cold = std::max(0.0, facts.bytes - device.l2.base());
-  return Seconds(std::max(facts.op->flops.base() / rate, cold / device.bandwidth.base()));
-}
-
-std::vector<double> GemmTileWave::coordinates(const OpFacts& facts) const {
-  return gemm_coordinates(*facts.op);
-}
-std::vector<std::string_view> GemmTileWave::coordinate_names() const {
-  return gemm_coordinate_names();
-}
+std::unique_ptr<KernelForm> gemm_tile_wave() { return std::make_unique<GemmTileWave>(); }
 
 }  // namespace stepcast::models

@@ -1,18 +1,11 @@
 #include "models/kernels/kernel_form.h"
 
-#include <algorithm>
 #include <limits>
-#include <string>
 
 #include "core/error.h"
 #include "core/graph/op_traits.h"
 #include "core/graph/program.h"
-#include "models/kernels/attention.h"
-#include "models/kernels/embedding.h"
-#include "models/kernels/gemm.h"
-#include "models/kernels/memory_bound.h"
-#include "models/kernels/routing.h"
-#include "models/kernels/scan.h"
+#include "models/kernels/internal/forms.h"
 
 namespace stepcast::models {
 namespace {
@@ -201,19 +194,13 @@ std::string width_of_its_own(const Op& op) {
 
 std::vector<std::unique_ptr<KernelForm>> make_forms() {
   std::vector<std::unique_ptr<KernelForm>> forms;
-  forms.push_back(std::make_unique<GemmTileWave>());
-  forms.push_back(std::make_unique<AttentionTiles>());
-  forms.push_back(std::make_unique<ScanRoofline>());
-  forms.push_back(std::make_unique<EmbeddingSharedCache>());
-  forms.push_back(std::make_unique<MemoryRowwise>());
-  forms.push_back(std::make_unique<MemoryRoofline>());  // covers every kind
-  forms.push_back(std::make_unique<RoutingDraw>());
-  forms.push_back(std::make_unique<GemmShapeRate>());
-  forms.push_back(std::make_unique<DotInteractionParts>());
-  forms.push_back(std::make_unique<AttentionParts>());
-  forms.push_back(std::make_unique<EmbeddingForwardLevels>());
-  forms.push_back(std::make_unique<EmbeddingBackwardLevels>());
-  forms.push_back(std::make_unique<MemoryLevels>());
+  for (FormMaker* make :
+       {gemm_tile_wave, attention_tiles, scan_roofline, embedding_shared_cache, memory_rowwise,
+        memory_roofline,  // covers every kind
+        routing_draw, gemm_shape_rate, dot_interaction_parts, attention_parts,
+        embedding_forward_levels, embedding_backward_levels, memory_levels}) {
+    forms.push_back(make());
+  }
   return forms;
 }
 

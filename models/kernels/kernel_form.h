@@ -1,10 +1,8 @@
 #pragma once
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -70,7 +68,7 @@ struct Constant {
 
 /// An analytical form: how long an op takes as a function of a few constants. Constants are data
 /// (FittedModel), the form is code; the same function predicts and is fitted. A new form = one
-/// header, one source, one line in `builtin_kernel_forms`.
+/// source, its name in internal/forms.h and in `builtin_kernel_forms`.
 class KernelForm {
  public:
   virtual ~KernelForm() = default;

@@ -3,16 +3,6 @@
 
 namespace stepcast::models {
 
-/// How much wider than the source's a transferred residual is taken to be, ln(measured /
-/// predicted). Between A100 and H100 the accuracy test finds median errors of 12 % (matrix
-/// products), 18 and 24 % (collectives) and 39 % (attention, whose rows are also of two stacks):
-/// sigmas of 0.18 to 0.58, median / 0.674.
-struct TransferRule {
-  double same_chip = 1.25;   ///< factor: only clocks and memory differ
-  double other_chip = 2;     ///< factor: another generation
-  double least_sigma = 0.3;  ///< of another chip, however good the source
-};
-
 /// Constants for a device that was not measured, from one that was. Every form states for each of
 /// its constants the value that hardware facts alone give (Constant::ideal); what calibration adds
 /// is the distance from it, and that is what is carried over:
@@ -34,7 +24,7 @@ struct TransferRule {
 /// constants of their own (host, straggler) are carried over unchanged but for that. Valid: devices
 /// of one kind (GPU to GPU). Source: own; tests/models/transfer_test.cpp scores it
 ///          from one GPU generation to the next.
-FittedModels transferred(const Device& from, const Device& to, const TransferRule& rule = {});
+FittedModels transferred(const Device& from, const Device& to);
 /// Constants of collectives in use. "collective.fabric": shares, factors and byte
 /// thresholds stay; times (start, peer, ramp) and the innermost level's hop latencies (its fact
 /// times the factors latency and bulk) are multiplied by
@@ -47,11 +37,11 @@ FittedModels transferred(const Device& from, const Device& to, const TransferRul
 /// (PCIe from NVLink) it is a guess. Latencies of outer levels follow their facts alone. Residual
 /// points stay where the links inside a machine are alike, but the residual is always taken as that
 /// of another chip: networks and hosts differ.
-FittedModels transferred(const System& from, const System& to, const TransferRule& rule = {});
+FittedModels transferred(const System& from, const System& to);
 
 /// `to` with what it has fitted itself (samples > 0), and transferred constants for the rest. Of
 /// systems the links' and, where `to` has none, the host's: its gaps are the program's.
-Device with_transferred(Device to, const Device& from, const TransferRule& rule = {});
-System with_transferred(System to, const System& from, const TransferRule& rule = {});
+Device with_transferred(Device to, const Device& from);
+System with_transferred(System to, const System& from);
 
 }  // namespace stepcast::models

@@ -1,7 +1,5 @@
 #include "models/kernels/unfused_attention.h"
 
-#include <algorithm>
-
 #include "core/graph/op_traits.h"
 
 namespace stepcast::models {

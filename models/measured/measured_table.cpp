@@ -51,22 +51,6 @@ std::string MeasuredTable::place(const Origin& o) const {
   return fmt::format("{}:{}", files[o.file].path, o.line);
 }
 
-std::vector<std::uint32_t> find_ops(const MeasuredTable& table, const OpFilter& filter) {
-  std::vector<std::uint32_t> found;
-  for (std::uint32_t i = 0; i < table.ops.size(); ++i) {
-    const MeasuredTable::OpRow& row = table.ops[i];
-    const Testbed& t = table.testbed(row.origin);
-    const Op& op = table.op(row);
-    if (wanted(filter.device, t.device) && wanted(filter.framework, t.framework) &&
-        (filter.variant == "*" || filter.variant == t.variant) &&
-        (!filter.kind || *filter.kind == op.kind) &&
-        (!filter.format || *filter.format == op.format)) {
-      found.push_back(i);
-    }
-  }
-  return found;
-}
-
 std::vector<MeasuredOp> measured_ops(const MeasuredTable& table,
                                      std::span<const std::uint32_t> rows) {
   std::vector<MeasuredOp> out;
@@ -78,15 +62,13 @@ std::vector<MeasuredOp> measured_ops(const MeasuredTable& table,
   return out;
 }
 
-std::vector<std::uint32_t> find_collectives(const MeasuredTable& table, const System& system,
-                                            std::string_view framework) {
+std::vector<std::uint32_t> find_collectives(const MeasuredTable& table, const System& system) {
   std::vector<std::uint32_t> found;
   for (std::uint32_t i = 0; i < table.collectives.size(); ++i) {
     const MeasuredTable::CollectiveRow& row = table.collectives[i];
     const Testbed& t = table.testbed(row.origin);
     const bool inside = row.ranks == row.ranks_per_machine && t.device == system.device.name;
-    if ((t.system == system.name || inside) && wanted(framework, t.framework) &&
-        t.variant.empty()) {
+    if ((t.system == system.name || inside) && t.variant.empty()) {
       found.push_back(i);
     }
   }

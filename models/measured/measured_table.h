@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,7 +30,6 @@ struct Testbed {
 /// types the fits take. Rows stay in file order; every one knows its file and line.
 ///
 ///   const MeasuredTable table = read_measured({"tables/kernels/gemm/x.csv.gz"});
-///   const auto rows = find_ops(table, {.device = "h100-sxm-80gb", .kind = OpKind::kGemm});
 ///   const FittedModels fitted = fit_kernels(device, measured_ops(table, rows), options);
 struct MeasuredTable {
   struct File {
@@ -120,24 +118,14 @@ inline MeasuredTable read_measured(const std::filesystem::path& path,
   return read_measured(std::span(&path, 1), options);
 }
 
-/// Which op rows are wanted; an empty field asks for nothing. Rows of a variant are found only when
-/// it is named ("*": any).
-struct OpFilter {
-  std::string device = {}, framework = {}, variant = {};
-  std::optional<OpKind> kind = {};
-  std::optional<Format> format = {};
-};
-/// Indices into table.ops, ascending.
-std::vector<std::uint32_t> find_ops(const MeasuredTable& table, const OpFilter& filter);
 /// Rows as the fits take them; pointers stay valid as long as `table` lives (also when it is
 /// moved).
 std::vector<MeasuredOp> measured_ops(const MeasuredTable& table,
                                      std::span<const std::uint32_t> rows);
 
 /// Indices into table.collectives of rows that say something about `system`: those taken on it, and
-/// those taken inside one machine of the same device. An empty `framework` asks for nothing.
-std::vector<std::uint32_t> find_collectives(const MeasuredTable& table, const System& system,
-                                            std::string_view framework = {});
+/// those taken inside one machine of the same device.
+std::vector<std::uint32_t> find_collectives(const MeasuredTable& table, const System& system);
 /// Rows as the fits take them: the group's shape on the fabric of `system`, with no sibling groups.
 /// Between devices of their own, 16-bit floats count as fp32: a collective moves bytes, and fp32 is
 /// the format whose model serves every other.

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
-#include <memory>
-#include <span>
 
 #include "core/clearly_less.h"
 #include "planner/parallel/closed_form_model.h"

@@ -1,6 +1,5 @@
 #include "planner/parallel/pipeline_layout.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>

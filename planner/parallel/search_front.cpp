@@ -1,6 +1,5 @@
 #include "planner/parallel/search_front.h"
 
-#include <algorithm>
 #include <cmath>
 #include <iterator>
 

@@ -1,7 +1,5 @@
 #include "planner/parallel/task_costs.h"
 
-#include <algorithm>
-
 namespace stepcast::planner {
 
 const Passes& TaskCosts::passes(PlanPoint point, RecomputeKind kind) {

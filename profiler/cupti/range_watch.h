@@ -2,9 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <set>
-#include <string>
 
 #include "profiler/cupti/cupti_records.h"
 

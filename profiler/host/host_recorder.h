@@ -1,7 +1,6 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "core/graph/observer.h"

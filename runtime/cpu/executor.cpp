@@ -1,12 +1,10 @@
 #include "runtime/cpu/executor.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <sys/prctl.h>
 
 #include <atomic>
 #include <exception>
-#include <mutex>
 #include <thread>
 
 #include "core/error.h"

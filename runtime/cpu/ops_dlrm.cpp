@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/graph/embedding_placement.h"
 #include "runtime/cpu/kernels/elementwise.h"
 #include "runtime/cpu/kernels/interaction.h"
 #include "runtime/cpu/kernels/loss.h"

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <cstring>
-#include <string_view>
 
 #include "core/error.h"
 #include "core/graph/epilogue.h"

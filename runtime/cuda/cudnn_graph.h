@@ -1,6 +1,5 @@
 #pragma once
 #include <deque>
-#include <optional>
 #include <vector>
 
 #include "runtime/cuda/attention_problem.h"

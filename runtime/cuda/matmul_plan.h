@@ -1,7 +1,5 @@
 #pragma once
-#include <array>
 #include <cstdint>
-#include <string>
 
 #include "core/formats.h"
 #include "core/graph/epilogue.h"

@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "core/error.h"
 #include "core/graph/embedding_placement.h"

@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <string_view>
 
 #include "core/error.h"
 #include "runtime/cuda/check.h"

@@ -1,5 +1,4 @@
 #include <map>
-#include <utility>
 
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/device_memory.h"

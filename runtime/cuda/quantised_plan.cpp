@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 
 #include "runtime/cuda/alignment.h"
 #include "runtime/cuda/kernels/quantise.h"

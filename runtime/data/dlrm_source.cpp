@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cmath>
 
-#include "core/access/access.h"
 #include "core/error.h"
 #include "core/portable.h"
 #include "runtime/data/counter_random.h"

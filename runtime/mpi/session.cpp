@@ -6,7 +6,6 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <new>
 #include <thread>
 

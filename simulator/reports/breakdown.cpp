@@ -1,7 +1,6 @@
 #include "simulator/reports/breakdown.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "core/error.h"
 #include "core/graph/op_traits.h"

@@ -4,7 +4,6 @@
 #include <boost/graph/compressed_sparse_row_graph.hpp>
 #include <boost/graph/topological_sort.hpp>
 #include <iterator>
-#include <limits>
 
 #include "core/error.h"
 #include "simulator/reports/executed_graph.h"

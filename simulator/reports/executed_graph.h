@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "core/graph/program.h"

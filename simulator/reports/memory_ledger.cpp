@@ -1,7 +1,6 @@
 #include "simulator/reports/memory_ledger.h"
 
 #include <algorithm>
-#include <string>
 
 #include "core/graph/memory_use.h"
 #include "core/graph/op.h"

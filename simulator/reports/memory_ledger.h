@@ -17,14 +17,7 @@ namespace stepcast::simulator {
 /// pipeline schedule has in flight, plus the temporaries of the largest segment. Logits (fp32) and
 /// the gather buffers of sharded models are listed apart, as is the cache of keys and values.
 ///
-/// Outside the framework, from the device's fitted "memory" (0 where nothing is known; a constant
-/// is data, with its source):
-///   reserve        device context and loaded kernels, bytes
-///   communicator   buffers of one communicator the rank talks on, bytes
-///   communicator_pair  the same where it joins two ranks; without it as any other
-///   fragmentation  share of activations and temporaries that the allocator loses
-///   blas_workspace, engine_workspace  scratch of libraries, as part of the context
-///                  (framework_memory.h)
+/// What is outside the framework comes from the device's fitted "memory" (framework_memory.h).
 /// Source: Korthikanti et al., arXiv 2205.05198 (activations); Rajbhandari et al., arXiv 1910.02054
 /// (states). Checked by tests/workloads/transformer_memory_test.cpp.
 struct MemoryLedger {

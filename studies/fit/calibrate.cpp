@@ -13,8 +13,6 @@
 #include "studies/fit/calibration_rows.h"
 #include "studies/fit/device_rows.h"
 #include "studies/fit/overlap_rows.h"
-#include "studies/fit_rows.h"
-#include "studies/run/recorded_run.h"
 #include "studies/run/runtime_cases.h"
 #include "workloads/build_graph.h"
 

@@ -2,7 +2,6 @@
 #include <filesystem>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "core/system.h"
 #include "runtime/calibration/device_sweep.h"

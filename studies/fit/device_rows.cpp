@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
-#include <tuple>
 
 #include "core/access/access.h"
 #include "models/measured/op_text.h"

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/statistics.h"
-
 namespace stepcast::studies {
 
 ErrorStatistics statistics_of(std::span<const double> errors) {

@@ -1,7 +1,5 @@
 #pragma once
 #include <span>
-#include <utility>
-#include <vector>
 
 #include "core/statistics.h"
 

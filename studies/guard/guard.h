@@ -1,5 +1,4 @@
 #pragma once
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>

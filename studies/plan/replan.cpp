@@ -1,6 +1,5 @@
 #include "studies/plan/replan.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "core/clearly_less.h"

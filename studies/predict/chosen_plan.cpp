@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -18,7 +17,6 @@
 #include "studies/plan/searched_plan.h"
 #include "studies/predict/memory_fix.h"
 #include "studies/predict/recipes.h"
-#include "studies/predict/simulated_step.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::studies {
@@ -30,7 +28,7 @@ using Settings = std::vector<std::string>;
 
 /// Recipes that are simulated, and passes through a layer that all of them may have: what takes
 /// longer to simulate is ordered by its closed form alone.
-constexpr std::size_t kSimulated = 3;
+constexpr std::size_t kSimulatedRecipes = 3;
 constexpr std::int64_t kSimulatedPasses = 50'000;
 /// Plans that take no longer than that times the fastest tie with it.
 constexpr double kTie = 1.01;
@@ -196,7 +194,7 @@ class Chooser {
     std::size_t simulated = 0;
     std::int64_t passes = 0;
     for (const Recipe& recipe : recipes) {
-      if (simulated == kSimulated) {
+      if (simulated == kSimulatedRecipes) {
         break;
       }
       const planner::PlanPoint& p = recipe.point;

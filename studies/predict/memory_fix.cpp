@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "core/clearly_less.h"
 #include "core/error.h"

@@ -4,12 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "core/clearly_less.h"
 #include "core/error.h"

@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "core/formats.h"
 #include "core/graph/execution_order.h"
-#include "core/graph/memory_use.h"
 #include "core/graph/op_traits.h"
 
 namespace stepcast::studies {

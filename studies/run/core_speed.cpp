@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "core/statistics.h"
 #include "runtime/calibration/core_probe.h"
 #include "runtime/launch.h"

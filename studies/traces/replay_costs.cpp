@@ -8,7 +8,6 @@
 #include <map>
 #include <set>
 #include <tuple>
-#include <utility>
 
 #include "core/config/suggest.h"
 #include "core/error.h"

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/graph/program.h"
-#include "core/graph/target_pairs.h"
 
 using namespace stepcast;
 
@@ -67,13 +66,13 @@ TEST_CASE("expected pairs are the mean over every cut of a sample", "[core][leng
   for (const LengthLaw& law : kLengthLaws) {
     for (const std::int64_t rows : {1, 2, 5, 12}) {
       CAPTURE(name_of(law.kind), law.first, rows);
-      CHECK(expected_pairs(law, rows, causal) == Approx(by_every_cut(law, rows, causal)));
+      CHECK(expected_pairs(law, rows, causal, 0) == Approx(by_every_cut(law, rows, causal)));
     }
   }
   // 10 rows in fours are 4 + 4 + 2: 16 + 16 + 4 pairs, causal 10 + 10 + 3.
-  CHECK(expected_pairs({LengthKind::kFixed, 4}, 10, causal) == Approx(causal ? 23 : 36));
+  CHECK(expected_pairs({LengthKind::kFixed, 4}, 10, causal, 0) == Approx(causal ? 23 : 36));
   // One sequence over the whole sample.
-  CHECK(expected_pairs({LengthKind::kFixed, 4096}, 512, causal) ==
+  CHECK(expected_pairs({LengthKind::kFixed, 4096}, 512, causal, 0) ==
         Approx(pairs_within(512, causal)));
 }
 
@@ -95,7 +94,7 @@ TEST_CASE("drawn sequences fill samples and have the expected pairs", "[core][le
     const double mean = sum / kSamples;
     const double error = std::sqrt(std::max(0.0, squares / kSamples - mean * mean) / kSamples);
     // Five standard errors of the mean of 4,000 samples; none where every sample is alike.
-    CHECK(std::abs(mean - expected_pairs(law, kRows, causal)) <= 5 * error + 1e-6 * mean);
+    CHECK(std::abs(mean - expected_pairs(law, kRows, causal, 0)) <= 5 * error + 1e-6 * mean);
   }
 }
 

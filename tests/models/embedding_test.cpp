@@ -1,4 +1,3 @@
-#include "models/kernels/embedding.h"
 #include "core/access/access.h"
 #include "core/graph/program.h"
 

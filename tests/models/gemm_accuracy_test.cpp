@@ -8,7 +8,7 @@
 namespace stepcast::models {
 namespace {
 
-const OpFilter kBf16Products{.kind = OpKind::kGemm, .format = Format::kBf16};
+const test::OpFilter kBf16Products{.kind = OpKind::kGemm, .format = Format::kBf16};
 
 }  // namespace
 

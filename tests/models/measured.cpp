@@ -10,6 +10,21 @@
 
 namespace stepcast::models::test {
 
+std::vector<std::uint32_t> find_ops(const MeasuredTable& table, const OpFilter& filter) {
+  std::vector<std::uint32_t> found;
+  for (std::uint32_t i = 0; i < table.ops.size(); ++i) {
+    const Testbed& t = table.testbed(table.ops[i].origin);
+    const Op& op = table.op(table.ops[i]);
+    if ((filter.device.empty() || filter.device == t.device) &&
+        (filter.variant == "*" || filter.variant == t.variant) &&
+        op.kind == filter.kind.value_or(op.kind) &&
+        op.format == filter.format.value_or(op.format)) {
+      found.push_back(i);
+    }
+  }
+  return found;
+}
+
 MeasuredRows rows_of(const std::string& file, const OpFilter& filter) {
   const std::filesystem::path path = stepcast::measurements::measured_tables("kernels") / file;
   if (!std::filesystem::exists(path)) {

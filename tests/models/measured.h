@@ -7,6 +7,16 @@
 
 namespace stepcast::models::test {
 
+/// Which op rows are wanted; an empty field asks for nothing. Rows of a variant are found only when
+/// it is named ("*": any).
+struct OpFilter {
+  std::string device = {}, variant = {};
+  std::optional<OpKind> kind = {};
+  std::optional<Format> format = {};
+};
+/// Indices into table.ops, ascending.
+std::vector<std::uint32_t> find_ops(const MeasuredTable& table, const OpFilter& filter);
+
 /// Op rows of a converted table; none, with a warning, where it is absent.
 struct MeasuredRows {
   MeasuredTable table;

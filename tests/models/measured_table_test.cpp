@@ -13,6 +13,7 @@
 #include "models/kernels/kernel_form.h"
 #include "models/measured/op_text.h"
 #include "tests/measured_tables.h"
+#include "tests/models/measured.h"
 
 using namespace stepcast;
 using namespace stepcast::models;
@@ -84,8 +85,8 @@ TEST_CASE("rows of matrix products, plain and gzip", "[models][measured]") {
   CHECK(table.sources == std::vector<std::string>{path.filename().string()});
   CHECK(table.ops[0].configuration == table.ops[1].configuration);
   CHECK(table.ops[0].configuration != table.ops[2].configuration);
-  CHECK(find_ops(table, {.variant = "*", .format = Format::kFp8}).size() == 1);
-  CHECK(find_ops(table, {.device = "a100-sxm-80gb"}).empty());
+  CHECK(models::test::find_ops(table, {.variant = "*", .format = Format::kFp8}).size() == 1);
+  CHECK(models::test::find_ops(table, {.device = "a100-sxm-80gb"}).empty());
   // Results are written in bf16, whatever the product is done in.
   const Op& narrow = table.op(table.ops[2]);
   CHECK(narrow.bytes_written.base() == 16 * 1024 * 2);
@@ -117,8 +118,10 @@ TEST_CASE("columns say what kind and sizes do not", "[models][measured]") {
   CHECK(table.ops[4].apart.base() == 3e-6);
   CHECK(table.ops[4].samples == 9);
   // add, relu, gelu ... in their own right; stand-ins are found only when asked for.
-  CHECK(find_ops(table, {.device = "t4", .kind = OpKind::kActivationForward}).size() == 1);
-  CHECK(find_ops(table, {.device = "t4", .variant = "mul"}).size() == 1);
+  CHECK(
+      models::test::find_ops(table, {.device = "t4", .kind = OpKind::kActivationForward}).size() ==
+      1);
+  CHECK(models::test::find_ops(table, {.device = "t4", .variant = "mul"}).size() == 1);
   // A row that names no device is of the one that was given.
   CHECK(table.testbed(table.ops[4].origin) == Testbed{"p4", "none", "", ""});
   CHECK(table.testbed(table.ops[3].origin).system.empty());
@@ -253,7 +256,8 @@ TEST_CASE("rates above the device's are impossible", "[models][measured]") {
   CHECK_THAT(impossible_on(toy(), op, milliseconds(0.109)), Contains("memory bandwidth"));
   System system;
   system.fabric = {{"link", 8, GBps(10), microseconds(1), 1, false}};
-  MeasuredCollective row{OpKind::kAllGather, 1e9, {4, {4}, {4}, {1}}, seconds(0.0751), Format::kFp32};
+  MeasuredCollective row{
+      OpKind::kAllGather, 1e9, {4, {4}, {4}, {1}}, seconds(0.0751), Format::kFp32};
   CHECK(impossible_on(system, row).empty());  // 0.75 GB through a 10 GB/s port: 75 ms
   row.time = seconds(0.0749);
   CHECK_THAT(impossible_on(system, row), Contains("above the link port"));

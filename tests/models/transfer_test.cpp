@@ -270,7 +270,8 @@ void check_kernels(const char* folder, OpKind kind, const char* from, const char
     }
   }
   const MeasuredTable table = read_measured(stepcast::measurements::measured_tables(folder));
-  const std::vector<std::uint32_t> rows = find_ops(table, {to, "", "", kind, Format::kBf16});
+  const std::vector<std::uint32_t> rows =
+      models::test::find_ops(table, {to, "", kind, Format::kBf16});
   std::vector<std::uint32_t> thinned;
   for (std::size_t i = 0; i < rows.size(); i += std::max<std::size_t>(1, rows.size() / 1500)) {
     thinned.push_back(rows[i]);

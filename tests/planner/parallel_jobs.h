@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/config/config.h"
+#include "core/config/default_framework.h"
 #include "core/error.h"
 #include "core/graph/program.h"
 #include "core/job/framework_rules.h"
@@ -27,6 +28,14 @@ namespace stepcast::planner::testing {
 
 inline const config::Library kLibrary{STEPCAST_SOURCE_DIR};
 
+/// Plans of the job that `set` says, on no framework.
+inline PlanRequest request_of(std::vector<std::string> set) {
+  set.emplace_back("framework=none");
+  return config::load_plan_request_on_framework(config::text_source("{}", "test"), set, kLibrary,
+                                                "")
+      .request;
+}
+
 /// Plans of a small transformer; `more` overrides its keys.
 inline PlanRequest small_request(std::int64_t devices, std::vector<std::string> more = {}) {
   std::vector<std::string> overrides{"workload=llama2-7b",
@@ -42,7 +51,7 @@ inline PlanRequest small_request(std::int64_t devices, std::vector<std::string> 
                                      "batch.sequence=1024",
                                      "devices=" + std::to_string(devices)};
   overrides.insert(overrides.end(), more.begin(), more.end());
-  return config::load_plan_request(config::text_source("{}", "test"), overrides, kLibrary);
+  return request_of(std::move(overrides));
 }
 
 /// A transformer between 0.1 and 30 billion parameters on a built-in system.

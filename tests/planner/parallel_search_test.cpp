@@ -8,7 +8,7 @@
 #include <array>
 #include <set>
 
-#include "core/job/limits.h"
+#include "core/job/job_rules.h"
 #include "planner/parallel/closed_form_model.h"
 #include "planner/parallel/parallel_space.h"
 #include "planner/parallel/task_costs.h"

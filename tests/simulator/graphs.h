@@ -1,5 +1,6 @@
 #pragma once
 // Small hand-made execution graphs and costs for the simulator's tests.
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -7,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/graph/program_builder.h"
+#include "simulator/random.h"
 #include "simulator/simulate.h"
 
 namespace stepcast::simulator::test {
@@ -79,6 +81,21 @@ inline void set_cost_of(const ExecutionGraph& graph, StepCosts& costs, std::size
   for (std::size_t o = 0; o < program.ops.size(); ++o) {
     if (program.name(program.ops[o]) == name) {
       costs.ops[instance].ticks[o] = ticks;
+    }
+  }
+}
+/// Random differences between ranks: every computing op takes
+/// `ticks * (1 + sigma * (sqrt(rho) * z + sqrt(1 - rho) * z_rank))`, z standard normal.
+inline void jitter(const ExecutionGraph& graph, StepCosts& costs, double sigma, double rho,
+                   std::uint64_t seed) {
+  for (std::size_t i = 0; i < costs.ops.size(); ++i) {
+    const std::vector<Op>& ops = graph.program_of(static_cast<std::int32_t>(i)).ops;
+    for (std::size_t o = 0; o < ops.size(); ++o) {
+      const double z = std::sqrt(rho) * normal_at(seed, o, costs.ops.size()) +
+                       std::sqrt(1 - rho) * normal_at(seed, o, i);
+      std::int64_t& ticks = costs.ops[i].ticks[o];
+      ticks = ops[o].communicator < 0 ? std::llround(static_cast<double>(ticks) * (1 + sigma * z))
+                                      : ticks;
     }
   }
 }

@@ -20,13 +20,13 @@ constexpr std::int64_t kSegment = 1'000'000;
 /// `rounds` times: one op of kSegment, then an all-reduce of no duration.
 ExecutionGraph rounds_of(std::int32_t ranks, int rounds) {
   ProgramBuilder b;
-  const auto s = b.begin_segment("round");
-  compute(b, "work");
-  talk(b, OpKind::kAllReduce, "sum");
-  b.end_segment();
+  const auto s = b.begin_segment("rounds");
   for (int i = 0; i < rounds; ++i) {
-    b.call(s);
+    compute(b, "work");
+    talk(b, OpKind::kAllReduce, "sum");
   }
+  b.end_segment();
+  b.call(s);
   return alike(ranks, std::move(b).finish());
 }
 
@@ -79,9 +79,8 @@ TEST_CASE("folded ranks wait as unfolded ranks with jitter do", "[simulator][str
 
   auto all = blank_costs(graph, true);
   set_cost(graph, all, "work", kSegment);
-  SimulationOptions jitter;
-  jitter.jitter = {.sigma = sigma, .rho = rho, .seed = 7};
-  const auto result = simulate(graph, all, jitter);
+  test::jitter(graph, all, sigma, rho, 7);
+  const auto result = simulate(graph, all);
   // Ranks waited while they did not compute; the common part shifts compute and is no wait.
   double compute = 0;
   for (const RankSummary& r : result.ranks) {
@@ -105,9 +104,8 @@ TEST_CASE("no spread, or a spread all ranks share, makes no wait", "[simulator][
   // Unfolded, with rho 1: every rank draws the same.
   auto all = blank_costs(graph, true);
   set_cost(graph, all, "work", kSegment);
-  SimulationOptions jitter;
-  jitter.jitter = {.sigma = 0.1, .rho = 1, .seed = 3};
-  for (const RankSummary& r : simulate(graph, all, jitter).ranks) {
+  test::jitter(graph, all, 0.1, 1, 3);
+  for (const RankSummary& r : simulate(graph, all).ranks) {
     CHECK(ticks(r.wait) == 0);
   }
 }
@@ -120,14 +118,12 @@ TEST_CASE("an interval widens with the residual and repeats with its seed",
   const StepInterval exact = step_interval(graph, costs);
   CHECK(exact.p5 == exact.p95);
   costs.ops[0].log_sigma[0] = 0.1F;
-  const StepInterval wide =
-      step_interval(graph, costs, {.samples = 2000, .seed = 5, .common = 0.5});
+  const StepInterval wide = step_interval(graph, costs, {.samples = 2000, .seed = 5});
   // One op: the step is lognormal, quantiles exp(-+1.645 * 0.1) = 0.848 and 1.179.
   CHECK(wide.p5 / exact.median == Approx(0.848).epsilon(0.02));
   CHECK(wide.median / exact.median == Approx(1).epsilon(0.02));
   CHECK(wide.p95 / exact.median == Approx(1.179).epsilon(0.02));
-  const StepInterval again =
-      step_interval(graph, costs, {.samples = 2000, .seed = 5, .common = 0.5});
+  const StepInterval again = step_interval(graph, costs, {.samples = 2000, .seed = 5});
   CHECK(again.p5 == wide.p5);
   CHECK(again.p95 == wide.p95);
 }

@@ -57,8 +57,7 @@ PlanRequest drawn_request(Draw& draw, bool experts, std::string& said) {
     add("parallel.overlap.expert", flag());
   }
   said = fmt::format("{}", fmt::join(set, " "));
-  PlanRequest r =
-      config::load_plan_request(config::text_source("{}", "test"), set, planner::testing::kLibrary);
+  PlanRequest r = planner::testing::request_of(set);
   constexpr std::array kFor{TrainingFramework::kMegatron, TrainingFramework::kNemo,
                             TrainingFramework::kTorchtitan, TrainingFramework::kDeepspeed};
   if (const std::int64_t n = draw({0, 0, 0, 1, 2, 3, 3, 4}); n > 0) {

@@ -16,8 +16,6 @@
 namespace stepcast::studies {
 namespace {
 
-const config::Library kLibrary{STEPCAST_SOURCE_DIR};
-
 PlanRequest request(const std::vector<std::string>& more) {
   std::vector<std::string> set{"workload.hidden=2048",       "workload.heads=16",
                                "workload.kv_heads=16",       "workload.ffn_hidden=8192",
@@ -87,8 +85,7 @@ TEST_CASE("of experts both orders of ranks are searched, unless one is given", "
     set.insert(set.end(), more.begin(), more.end());
     ParallelPlanOptions options;
     options.fewer_devices = false;
-    return plan_parallel(
-        config::load_plan_request(config::text_source("{}", "test"), set, kLibrary), options);
+    return plan_parallel(planner::testing::request_of(set), options);
   };
   const ParallelPlanReport both = planned({});
   const ParallelPlanReport usual = planned({"parallel.order=tensor-context-pipeline-data"});
@@ -107,12 +104,10 @@ TEST_CASE("of experts both orders of ranks are searched, unless one is given", "
 }
 
 TEST_CASE("a plan that both orders of ranks give alike is shown once", "[studies][plan]") {
-  const PlanRequest r = config::load_plan_request(
-      config::text_source("{}", "test"),
+  const PlanRequest r = planner::testing::request_of(
       {"workload=mixtral-8x7b", "workload.layers=4", "system=dgx-h100", "devices=16",
        "batch.global=16", "batch.sequence=2048", "parallel.tensor=8", "parallel.context=1",
-       "parallel.data=1", "parallel.recompute=none"},
-      kLibrary);
+       "parallel.data=1", "parallel.recompute=none"});
   ParallelPlanOptions options;
   options.fewer_devices = false;
   const ParallelPlanReport report = plan_parallel(r, options);

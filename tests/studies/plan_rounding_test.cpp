@@ -5,10 +5,10 @@
 #include <array>
 #include <catch2/catch.hpp>
 
-#include "core/config/config.h"
 #include "planner/embedding/migration.h"
 #include "studies/plan/plan.h"
 #include "studies/plan/plan_parallel.h"
+#include "tests/planner/parallel_jobs.h"
 
 namespace stepcast::studies {
 namespace {
@@ -16,11 +16,6 @@ namespace {
 const std::vector<std::string> kTransformer{"workload=llama3-8b", "system=dgx-h100", "devices=16",
                                             "batch.global=64", "batch.sequence=8192"};
 const std::vector<std::string> kRecommender{"workload=mlperf-dlrm-v2", "system=dgx-h100"};
-
-PlanRequest request(const std::vector<std::string>& set) {
-  return config::load_plan_request(config::text_source("{}", "test"), set,
-                                   config::Library{STEPCAST_SOURCE_DIR});
-}
 
 /// On a machine whose speeds, and with them all predicted times, differ in their last digits.
 Job nudged(Job job, double by) {
@@ -50,7 +45,7 @@ std::vector<planner::PlanPoint> points(const Plans& plans) {
 
 TEST_CASE("last digits of times decide nothing about plans of a transformer", "[plan]") {
   const double by = GENERATE(1e-13, -1e-13);
-  const PlanRequest r = request(kTransformer);
+  const PlanRequest r = planner::testing::request_of(kTransformer);
   PlanRequest other = r;
   other.job = nudged(r.job, by);
   ParallelPlanOptions options;
@@ -75,7 +70,7 @@ TEST_CASE("last digits of times decide nothing about plans of a recommender", "[
   std::vector<std::string> set = kRecommender;
   set.push_back(fmt::format("devices={}", devices));
   set.push_back(fmt::format("batch.global={}", batch));
-  const Job job = request(set).job;
+  const Job job = planner::testing::request_of(set).job;
   const PlanReport plain = plan(job, {});
   const PlanReport again = plan(nudged(job, by), {});
   REQUIRE(!plain.plans.empty());

@@ -61,8 +61,9 @@ traces::GraphRun record(const ExecutionGraph& graph, const simulator::StepCosts&
     simulator::Timeline timeline;
     simulator::SimulationOptions options;
     options.step = s;
-    options.jitter = {.sigma = sigma, .rho = 0, .seed = static_cast<std::uint64_t>(s + 1)};
-    const auto result = simulator::simulate(graph, costs, options, &timeline);
+    simulator::StepCosts noisy = costs;
+    simulator::test::jitter(graph, noisy, sigma, 0, static_cast<std::uint64_t>(s + 1));
+    const auto result = simulator::simulate(graph, noisy, options, &timeline);
     const std::int64_t origin = s * 10000 * kMicrosecond;
     const auto shift = [origin](SimTime& t) { t = SimTime{ticks(t) + origin}; };
     for (const simulator::RankSummary& r : result.ranks) {

@@ -298,7 +298,7 @@ TEST_CASE("what launched work tells its phase; communication that is not NCCL's 
   CHECK(phase("6") == "recompute");
   CHECK(phase("7") == "forward");
   CHECK(ops.at("7")->kind == OpKind::kAllToAllV);
-  CHECK(shown_kind(*ops.at("4")) == "elementwise");
-  CHECK(shown_kind(*ops.at("1")) == "gemm");
-  CHECK(shown_kind(*ops.at("3")) == "recorded");
+  CHECK(kernel_kind_of(*ops.at("4")) == KernelKind::kElementwise);
+  CHECK(kernel_kind_of(*ops.at("1")) == KernelKind::kGemm);
+  CHECK(kernel_kind_of(*ops.at("3")) == KernelKind::kOther);
 }

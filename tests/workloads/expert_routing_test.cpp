@@ -1,5 +1,5 @@
-#include "core/access/access.h"
 #include "workloads/transformer/expert_routing.h"
+#include "core/access/access.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -9,11 +9,14 @@
 #include <set>
 
 using namespace stepcast;
-using workloads::expert_load;
 using workloads::expert_reach;
 using workloads::expert_shares;
 
 namespace {
+
+auto expert_load(const MixtureOfExperts& moe, std::int64_t tokens, std::int64_t ranks) {
+  return workloads::expert_load(moe, expert_shares(moe), tokens, ranks);
+}
 
 MixtureOfExperts experts(std::int64_t count, std::int64_t per_token, double exponent = 0) {
   MixtureOfExperts moe;

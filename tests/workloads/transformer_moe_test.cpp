@@ -142,7 +142,7 @@ TEST_CASE("an uneven routing sends what drawn tokens would, the most loaded rank
   Job job = planned(moe_job(2), {1, 4, 4, 0, false});
   auto& moe = *transformer_of(job).moe;
   moe.routing = std::make_shared<const Access>(Access::zipf(8, 1.0, 5));
-  const auto load = workloads::expert_load(moe, kSequence, 4);
+  const auto load = workloads::expert_load(moe, workloads::expert_shares(moe), kSequence, 4);
   const ExecutionGraph graph = workloads::build_graph(job);
   const Program& program = graph.programs.front();
   const auto ops = ops_by_name(program, 1);
@@ -213,7 +213,7 @@ TEST_CASE("activation bytes of a layer of experts are those of the closed form",
   const double layer = bytes_of_a_layer(job);
   const double sb = kSequence;
   const double h = kHidden;
-  const auto load = workloads::expert_load(moe, kSequence, expert);
+  const auto load = workloads::expert_load(moe, workloads::expert_shares(moe), kSequence, expert);
   // C k s b copies reach the rank, k s b come back. The draw of 32 tokens, a power of two, is
   // within one copy of what is expected from each member: there is room for that.
   const double most = *std::max_element(load.to.begin(), load.to.end());

@@ -12,7 +12,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/graph/op.h"
 #include "traces/events/host_calls.h"
 #include "traces/events/internal/kernel_kinds_text.h"
 

@@ -1,6 +1,5 @@
 #pragma once
 #include <optional>
-#include <string_view>
 
 #include "core/formats.h"
 #include "core/graph/kernel_kind.h"

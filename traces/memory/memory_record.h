@@ -74,7 +74,7 @@ std::optional<OutOfMemory> out_of_memory(const MemoryRecord& record);
 
 /// Whether a file is what torch.cuda.memory._dump_snapshot writes, by its first bytes.
 bool is_memory_snapshot(const std::filesystem::path& file);
-/// By device, those with memory. Errors: InputError naming file and byte (internal/pickle.h).
+/// By device, those with memory. Errors: InputError naming file and byte (core/input/pickle.h).
 std::vector<MemoryRecord> read_memory_snapshot(Input& input);
 
 /// Memory by rank and device of a trace whose profiler recorded it (Kineto with

@@ -3,17 +3,15 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <unordered_map>
 
 #include "core/error.h"
+#include "core/input/pickle.h"
 #include "traces/input/whole_input.h"
-#include "traces/memory/internal/pickle.h"
 #include "traces/memory/memory_record.h"
 
 namespace stepcast::traces {
 namespace {
 
-using internal::Pickle;
 using What = MemoryRecord::What;
 
 /// Frames of PyTorch that tell the use, in the order in which they are asked; "" for any.
@@ -189,7 +187,7 @@ bool is_memory_snapshot(const std::filesystem::path& file) {
 std::vector<MemoryRecord> read_memory_snapshot(Input& input) {
   constexpr std::size_t kLargest = std::size_t{1} << 32U;
   const std::string bytes = whole_input(input, kLargest);
-  const Pickle data(input, bytes);
+  const Pickle data(input.label(), bytes, "what torch.cuda.memory._dump_snapshot writes");
   return Snapshot(data, input.label()).read();
 }
 

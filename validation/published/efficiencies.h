@@ -1,8 +1,6 @@
 #pragma once
 #include <map>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "core/job/efficiency.h"

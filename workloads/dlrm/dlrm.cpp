@@ -1,12 +1,10 @@
 #include "workloads/dlrm/dlrm.h"
 
 #include <array>
-#include <map>
 #include <string>
 
 #include "core/error.h"
 #include "core/graph/embedding_communicators.h"
-#include "workloads/dlrm/rank_classes.h"
 #include "workloads/dlrm/step.h"
 
 namespace stepcast::workloads {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "workloads/dlrm/step.h"
 

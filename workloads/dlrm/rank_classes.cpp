@@ -1,4 +1,4 @@
-#include "workloads/dlrm/rank_classes.h"
+#include "workloads/dlrm/step.h"
 
 #include <algorithm>
 #include <array>

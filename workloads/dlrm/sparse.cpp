@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "core/error.h"
 #include "workloads/dlrm/step.h"

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 #include <set>
-#include <string>
 
 #include "core/access/access.h"
 #include "core/access/row_order.h"
@@ -12,7 +11,6 @@
 #include "core/graph/optimizer_state.h"
 #include "workloads/embedding_plan/plan_layout.h"
 #include "workloads/embedding_plan/plan_rules.h"
-#include "workloads/embedding_plan/plan_tiered.h"
 #include "workloads/embedding_plan/shards.h"
 
 namespace stepcast::workloads {

@@ -5,27 +5,12 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/graph/optimizer_state.h"
 #include "workloads/embedding_plan/plan.h"
 #include "workloads/embedding_plan/shards.h"
 
 namespace stepcast::workloads {
 namespace {
-
-double state_bytes(OptimizerKind kind, double dim) {
-  switch (kind) {
-    case OptimizerKind::kSgd:
-      return 0;
-    case OptimizerKind::kAdam:
-      return 8 * dim;
-    case OptimizerKind::kAdagrad:
-      return 4 * dim;
-    case OptimizerKind::kRowwiseAdagrad:
-      return 4;
-    case OptimizerKind::kMuon:  // of matrices alone
-      break;
-  }
-  return 0;
-}
 
 double bytes_of_row(const Job& job, const EmbeddingTable& table) {
   return format_bytes(job.row_format(table), 1, table.dim).base();
@@ -36,7 +21,7 @@ double bytes_of_row(const Job& job, const EmbeddingTable& table) {
 double work_ratio(const Job& job, const EmbeddingTable& table) {
   const std::int64_t dim = table.dim;
   const double row = bytes_of_row(job, table);
-  const double state = state_bytes(job.embedding_optimizer, static_cast<double>(dim));
+  const double state = state_row_bytes(job.embedding_optimizer, dim);
   const double link = format_bytes(job.formats.all_to_all_forward, 1, dim).base() +
                       format_bytes(job.formats.all_to_all_backward, 1, dim).base();
   return (3 * row + 2 * state) / link;
@@ -72,7 +57,7 @@ class HugeCtrPlanner {
     return static_cast<double>(tables_[i].rows) * bytes_of_row(job_, tables_[i]);
   }
   [[nodiscard]] double bytes_of_part(std::size_t i) const {
-    const double state = state_bytes(job_.embedding_optimizer, static_cast<double>(tables_[i].dim));
+    const double state = state_row_bytes(job_.embedding_optimizer, tables_[i].dim);
     const double all = weights(i) + static_cast<double>(tables_[i].rows) * state;
     return all / static_cast<double>(std::max<std::int64_t>(1, parts_[i]));
   }

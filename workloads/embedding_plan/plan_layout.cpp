@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <string>
 
 #include "core/access/access.h"
 #include "core/access/repeated_lists.h"

@@ -1,6 +1,3 @@
-#include "workloads/embedding_plan/plan_tiered.h"
-
-#include <algorithm>
 
 #include "core/access/popular_rows.h"
 #include "workloads/embedding_plan/plan.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/access/row_order.h"
 #include "core/numbers.h"
 
 namespace stepcast::workloads {

@@ -136,10 +136,6 @@ std::int64_t expert_capacity(const MixtureOfExperts& moe, std::int64_t tokens) {
              : tokens;
 }
 
-ExpertLoad expert_load(const MixtureOfExperts& moe, std::int64_t tokens, std::int64_t ranks) {
-  return expert_load(moe, expert_shares(moe), tokens, ranks);
-}
-
 ExpertLoad expert_load(const MixtureOfExperts& moe, const std::vector<double>& shares,
                        std::int64_t tokens, std::int64_t ranks) {
   STEPCAST_CHECK(ranks > 0 && moe.experts % ranks == 0, "{} experts on {} ranks", moe.experts,

@@ -49,7 +49,6 @@ std::int64_t expert_capacity(const MixtureOfExperts& moe, std::int64_t tokens);
 /// `ranks` divides the number of experts; `shares` as by expert_shares.
 ExpertLoad expert_load(const MixtureOfExperts& moe, const std::vector<double>& shares,
                        std::int64_t tokens, std::int64_t ranks);
-ExpertLoad expert_load(const MixtureOfExperts& moe, std::int64_t tokens, std::int64_t ranks);
 
 /// Most copies that a rank sends and that reach a rank, whatever the draw's phase.
 struct ExpertRoom {

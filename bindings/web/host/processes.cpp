@@ -1,7 +1,5 @@
 #include <spawn.h>
 
-#include <cerrno>
-
 #include "cli/support/interrupt.h"
 
 /// A page starts no programs: the solver that a baseline asks for is not there.

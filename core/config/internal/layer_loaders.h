@@ -10,6 +10,8 @@ constexpr std::int64_t kMostLayers = 10'000;  ///< far beyond anything built
 
 /// Embedding tables of a workload: a list of at least `least`, with names that differ.
 std::vector<EmbeddingTable> tables_from(const Value& v, std::size_t least);
+/// Parts that all recommendation models share: dense features, both MLPs and tables.
+LayeredWorkload recommendation_from(const Value& v);
 /// A list of at least one output width.
 std::vector<std::int64_t> widths_from(const Value& v);
 

@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,5 +58,9 @@ Array npy_header(Input& input);
 /// `folder` is that of the pickle's member. Errors: InputError with `label`.
 std::vector<Array> tensors_of_pickle(std::string_view pickle, const std::string& folder,
                                      const std::string& label);
+
+/// Little-endian int64, one after the other. Errors: InputError where the file holds a part of one,
+/// or looks like int32.
+void stream_raw_ids(Input& input, IdSink& to);
 
 }  // namespace stepcast::config

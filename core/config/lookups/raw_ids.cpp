@@ -1,4 +1,4 @@
-#include "core/config/lookups/raw_ids.h"
+#include "core/config/lookups/arrays.h"
 
 #include "core/error.h"
 

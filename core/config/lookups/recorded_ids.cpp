@@ -5,7 +5,6 @@
 #include "core/config/access_files.h"
 #include "core/config/lookups/chosen_lookups.h"
 #include "core/config/lookups/id_sink.h"
-#include "core/config/lookups/raw_ids.h"
 #include "core/config/lookups/text_ids.h"
 #include "core/error.h"
 #include "core/input/input.h"

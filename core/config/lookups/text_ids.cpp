@@ -1,7 +1,6 @@
 #include "core/config/lookups/text_ids.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <optional>
 

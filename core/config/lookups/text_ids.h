@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "core/config/lookups/id_sink.h"
 #include "core/input/input.h"

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/graph/embedding_placement.h"
 #include "core/job/job.h"
+#include "interop/embedding_tables/described_tables.h"
 
 // Questions that reading and writing of TorchRec plans share.
 namespace stepcast::interop::torchrec {
@@ -24,5 +25,8 @@ inline const EmbeddingTable& table_of(const LayeredWorkload& w, const std::strin
   STEPCAST_CHECK(it != w.tables.end(), "no table '{}'", name);
   return *it;
 }
+
+/// Tables, constraints and topology under the keys of docs/reference/table-files.md.
+Described described_tables(const Value& v);
 
 }  // namespace stepcast::interop::torchrec

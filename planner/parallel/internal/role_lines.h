@@ -2,7 +2,6 @@
 // From the costs of single stages to lines over the number of layers.
 #include <array>
 #include <cstddef>
-#include <utility>
 #include <vector>
 
 #include "planner/parallel/chunk_costs.h"

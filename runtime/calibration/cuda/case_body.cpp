@@ -4,7 +4,6 @@
 #include <future>
 #include <memory>
 #include <random>
-#include <utility>
 
 #include "core/access/access.h"
 #include "core/error.h"

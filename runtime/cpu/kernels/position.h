@@ -1,6 +1,4 @@
 #pragma once
-#include <cstdint>
-
 #include "runtime/cpu/kernels/matrix_view.h"
 #include "runtime/rotary_table.h"
 

@@ -1,10 +1,8 @@
 #include "studies/plan/internal/joined_plans.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
-#include "core/clearly_less.h"
 #include "core/error.h"
 
 namespace stepcast::studies::internal {

@@ -2,7 +2,6 @@
 #include <array>
 #include <cstddef>
 #include <iterator>
-#include <utility>
 #include <vector>
 
 #include "core/clearly_less.h"

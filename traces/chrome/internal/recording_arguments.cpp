@@ -1,7 +1,5 @@
 #include "traces/chrome/internal/recording_arguments.h"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"

@@ -1,6 +1,5 @@
 #include "traces/kineto/internal/decimal.h"
 
-#include <algorithm>
 #include <charconv>
 
 namespace stepcast::traces::internal {

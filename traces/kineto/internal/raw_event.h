@@ -1,7 +1,6 @@
 #pragma once
 #include <simdjson.h>
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>

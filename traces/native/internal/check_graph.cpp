@@ -1,7 +1,6 @@
 #include "traces/native/internal/check_graph.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "core/error.h"

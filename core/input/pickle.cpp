@@ -1,16 +1,19 @@
-#include "traces/memory/internal/pickle.h"
+#include "core/input/pickle.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <unordered_map>
 
-namespace stepcast::traces::internal {
+#include "core/error.h"
 
-/// The stack machine that a pickle is a program for, with the instructions that make data.
+namespace stepcast {
+
+/// The stack machine that a pickle is a program for.
 class Pickle::Machine {
  public:
-  Machine(Pickle& to, const Input& input) : to_(to), input_(input), bytes_(to.bytes_) {}
+  Machine(Pickle& to, std::string label, std::string_view expected, bool calls)
+      : to_(to), label_(std::move(label)), expected_(expected), calls_(calls), bytes_(to.bytes_) {}
 
   void run() {
     while (step(byte())) {
@@ -19,7 +22,9 @@ class Pickle::Machine {
   }
 
  private:
-  [[noreturn]] void fail(std::string_view what) const { input_.fail(at_, what); }
+  [[noreturn]] void fail(std::string_view what) const {
+    throw InputError(fmt::format("{}: byte {}", label_, at_), what);
+  }
 
   std::string_view take(std::uint64_t size) {
     if (size > bytes_.size() - at_) {
@@ -41,7 +46,7 @@ class Pickle::Machine {
 
   Id make(Kind kind, std::int64_t value = 0, std::size_t size = 0) {
     if (to_.nodes_.size() >= UINT32_MAX || size > UINT32_MAX) {
-      fail("holds more than a reader of memory snapshots expects");
+      fail("holds more than any file of its kind");
     }
     to_.nodes_.push_back({kind, value, static_cast<std::uint32_t>(size)});
     return static_cast<Id>(to_.nodes_.size() - 1);
@@ -101,6 +106,29 @@ class Pickle::Machine {
     }
     push(found->second);
   }
+  /// Module and name, a line each.
+  void push_global() {
+    const std::size_t module = std::min(bytes_.find('\n', at_), bytes_.size());
+    const std::size_t end = std::min(bytes_.find('\n', module + 1), bytes_.size());
+    push_text(end - at_);
+    to_.nodes_.back().kind = Kind::kGlobal;
+    take(1);
+  }
+  /// An OrderedDict is a dictionary.
+  void push_call() {
+    const auto function = to_.text(stack_.size() < 2 ? kNothing : stack_.end()[-2]);
+    if (function == "collections\nOrderedDict" && to_.items(top()).empty()) {
+      last(2);
+      return push_list(Kind::kDict, {});
+    }
+    push_list(Kind::kCall, last(2));
+  }
+  [[noreturn]] void refuse(unsigned char code) const {
+    fail(
+        fmt::format("instruction 0x{:02x} is none of plain data: it would name or call code; "
+                    "expected {}",
+                    code, expected_));
+  }
   /// Two's complement of any length; what does not fit becomes the largest.
   std::int64_t long_number(std::uint64_t size) {
     if (size > 8) {
@@ -137,11 +165,12 @@ class Pickle::Machine {
       case 0x8c: case 'C': push_text(byte()); return true;                     // SHORT_BINUNICODE
       case 'X': case 'B': push_text(number(4)); return true;                   // BINUNICODE
       case 0x8d: case 0x8e: push_text(number(8)); return true;                 // BINUNICODE8
-      case ']': case ')': case 0x8f: push_list(Kind::kList, {}); return true;  // EMPTY_LIST
+      case ']': case 0x8f: push_list(Kind::kList, {}); return true;            // EMPTY_LIST
+      case ')': push_list(Kind::kTuple, {}); return true;                      // EMPTY_TUPLE
       case '}': push_list(Kind::kDict, {}); return true;                       // EMPTY_DICT
-      case 't': case 0x91: push_list(Kind::kList, since_mark()); return true;  // TUPLE
+      case 't': case 0x91: push_list(Kind::kTuple, since_mark()); return true; // TUPLE
       case 0x85: case 0x86: case 0x87:                                         // TUPLE1 to TUPLE3
-        push_list(Kind::kList, last(static_cast<std::size_t>(code) - 0x84)); return true;
+        push_list(Kind::kTuple, last(static_cast<std::size_t>(code) - 0x84)); return true;
       case 'a': extend(Kind::kList, last(1)); return true;                     // APPEND
       case 'e': case 0x90: extend(Kind::kList, since_mark()); return true;     // APPENDS
       case 's': extend(Kind::kDict, last(2)); return true;                     // SETITEM
@@ -151,29 +180,41 @@ class Pickle::Machine {
       case 0x94: memo_[memo_.size()] = top(); return true;                     // MEMOIZE
       case 'h': recall(byte()); return true;                                   // BINGET
       case 'j': recall(number(4)); return true;                                // LONG_BINGET
-      default:
-        fail(fmt::format("instruction 0x{:02x} is none of plain data: it would name or call code; "
-                         "expected what torch.cuda.memory._dump_snapshot writes", code));
+      default: break;
+    }
+    if (!calls_) {
+      refuse(code);
+    }
+    switch (code) {
+      case 'c': push_global(); return true;                                    // GLOBAL
+      case 'R': case 0x81: push_call(); return true;                           // REDUCE, NEWOBJ
+      case 'b': push_list(Kind::kBuilt, last(2)); return true;                 // BUILD
+      case 'Q': push_list(Kind::kOutside, last(1)); return true;               // BINPERSID
+      default: refuse(code);
     }
   }
   // clang-format on
 
   Pickle& to_;
-  const Input& input_;
+  const std::string label_;
+  const std::string_view expected_;
+  const bool calls_;
   std::string_view bytes_;
   std::size_t at_ = 0;
   std::vector<Id> stack_;
   std::unordered_map<std::uint64_t, Id> memo_;
 };
 
-Pickle::Pickle(const Input& input, std::string_view bytes) : bytes_(bytes), nodes_(1) {
-  Machine(*this, input).run();
+Pickle::Pickle(std::string label, std::string_view bytes, std::string_view expected, bool calls)
+    : bytes_(bytes), nodes_(1) {
+  Machine(*this, std::move(label), expected, calls).run();
 }
 
 std::string_view Pickle::text(Id id) const {
   const Node& n = nodes_[id];
-  return n.kind == Kind::kText ? bytes_.substr(static_cast<std::size_t>(n.value), n.size)
-                               : std::string_view{};
+  return n.kind == Kind::kText || n.kind == Kind::kGlobal
+             ? bytes_.substr(static_cast<std::size_t>(n.value), n.size)
+             : std::string_view{};
 }
 
 std::int64_t Pickle::whole(Id id, std::int64_t otherwise) const {
@@ -183,8 +224,9 @@ std::int64_t Pickle::whole(Id id, std::int64_t otherwise) const {
 const std::vector<Pickle::Id>& Pickle::items(Id id) const {
   static const std::vector<Id> kNone;
   const Node& n = nodes_[id];
-  return n.kind == Kind::kList || n.kind == Kind::kDict ? lists_[static_cast<std::size_t>(n.value)]
-                                                        : kNone;
+  return n.kind >= Kind::kTuple && n.kind != Kind::kGlobal && n.kind != Kind::kMark
+             ? lists_[static_cast<std::size_t>(n.value)]
+             : kNone;
 }
 
 Pickle::Id Pickle::member(Id dict, std::string_view key) const {
@@ -199,4 +241,4 @@ Pickle::Id Pickle::member(Id dict, std::string_view key) const {
   return kNothing;
 }
 
-}  // namespace stepcast::traces::internal
+}  // namespace stepcast
