@@ -6,12 +6,11 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <fstream>
 
 #include "core/error.h"
-#include "core/temporary_folder.h"
 #include "models/kernels/kernel_form.h"
 #include "models/measured/op_text.h"
+#include "tests/folder.h"
 #include "tests/measured_tables.h"
 
 using namespace stepcast;
@@ -22,13 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Folder : TemporaryFolder {
-  Folder() : TemporaryFolder("stepcast-measured") {}
-  [[nodiscard]] fs::path file(const std::string& name, const std::string& text) const {
-    std::ofstream(path() / name, std::ios::binary) << text;
-    return path() / name;
-  }
-  [[nodiscard]] fs::path gzip(const std::string& name, const std::string& text) const {
+struct Folder : fixtures::Folder {
+  [[nodiscard]] std::string gzip(const std::string& name, const std::string& text) const {
     gzFile out = gzopen((path() / name).c_str(), "wb");
     gzwrite(out, text.data(), static_cast<unsigned>(text.size()));
     gzclose(out);
@@ -253,7 +247,8 @@ TEST_CASE("rates above the device's are impossible", "[models][measured]") {
   CHECK_THAT(impossible_on(toy(), op, milliseconds(0.109)), Contains("memory bandwidth"));
   System system;
   system.fabric = {{"link", 8, GBps(10), microseconds(1), 1, false}};
-  MeasuredCollective row{OpKind::kAllGather, 1e9, {4, {4}, {4}, {1}}, seconds(0.0751), Format::kFp32};
+  MeasuredCollective row{
+      OpKind::kAllGather, 1e9, {4, {4}, {4}, {1}}, seconds(0.0751), Format::kFp32};
   CHECK(impossible_on(system, row).empty());  // 0.75 GB through a 10 GB/s port: 75 ms
   row.time = seconds(0.0749);
   CHECK_THAT(impossible_on(system, row), Contains("above the link port"));
