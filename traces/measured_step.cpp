@@ -47,20 +47,8 @@ struct Means {
   std::vector<std::int64_t> sum, count;
 };
 
-/// Ticks of [begin, end) covered by intervals that are sorted and apart.
-std::int64_t covered(const std::vector<std::pair<std::int64_t, std::int64_t>>& intervals,
-                     std::int64_t begin, std::int64_t end) {
-  std::int64_t sum = 0;
-  auto at = std::lower_bound(intervals.begin(), intervals.end(), begin,
-                             [](const auto& i, std::int64_t t) { return i.second <= t; });
-  for (; at != intervals.end() && at->first < end; ++at) {
-    sum += std::min(end, at->second) - std::max(begin, at->first);
-  }
-  return sum;
-}
-
 void measure_host(MeasuredRank& rank, const Program& program) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> blocked;
+  TimeSpans blocked;
   for (const HostSpan& h : rank.host) {
     if (h.kind == HostSpan::Kind::kQueueFull) {
       blocked.emplace_back(ticks(h.begin), ticks(h.end));
@@ -80,9 +68,8 @@ void measure_host(MeasuredRank& rank, const Program& program) {
 }
 
 /// Times in which the rank's core computed, joined.
-std::vector<std::pair<std::int64_t, std::int64_t>> computing(
-    const std::vector<const OpSpan*>& order, const Program& program) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> busy;
+TimeSpans computing(const std::vector<const OpSpan*>& order, const Program& program) {
+  TimeSpans busy;
   for (const OpSpan* s : order) {
     if (is_collective(program.ops[s->ref.op].kind)) {
       continue;
@@ -125,10 +112,6 @@ void measure_device(MeasuredRank& rank, const Program& program, bool one_core) {
   rank.finish = std::max<std::int64_t>(0, rank.end - last);
 }
 
-}  // namespace
-
-namespace {
-
 void ascend(std::vector<std::int64_t>& ends) {
   for (std::size_t i = 1; i < ends.size(); ++i) {
     ends[i] = std::max(ends[i], ends[i - 1]);
@@ -136,6 +119,16 @@ void ascend(std::vector<std::int64_t>& ends) {
 }
 
 }  // namespace
+
+std::int64_t covered(const TimeSpans& spans, std::int64_t begin, std::int64_t end) {
+  std::int64_t sum = 0;
+  auto at = std::lower_bound(spans.begin(), spans.end(), begin,
+                             [](const TimeSpan& i, std::int64_t t) { return i.second <= t; });
+  for (; at != spans.end() && at->first < end; ++at) {
+    sum += std::min(end, at->second) - std::max(begin, at->first);
+  }
+  return sum;
+}
 
 std::size_t step_of(const MeasuredRank& rank, std::uint32_t op) {
   if (op < rank.carried) {

@@ -63,6 +63,12 @@ struct MeasuredRank {
   std::uint32_t carried = 0;
 };
 
+/// From, to, in ticks.
+using TimeSpan = std::pair<std::int64_t, std::int64_t>;
+using TimeSpans = std::vector<TimeSpan>;
+/// Ticks of [begin, end) that spans cover which are sorted and apart.
+std::int64_t covered(const TimeSpans& spans, std::int64_t begin, std::int64_t end);
+
 /// The step that launched an op of a capture, counted from 1; 0 for what was carried over.
 std::size_t step_of(const MeasuredRank& rank, std::uint32_t op);
 /// First and last op, exclusive, of a capture's step, counted from 0.

@@ -156,7 +156,7 @@ DataTable lookup_table(const Job& job) {
 
 }  // namespace
 
-std::string rank_list(const std::vector<std::int32_t>& ranks, int most) {
+std::string rank_list(const std::vector<std::int32_t>& ranks) {
   std::string text;
   int pieces = 0;
   for (std::size_t i = 0; i < ranks.size();) {
@@ -164,7 +164,7 @@ std::string rank_list(const std::vector<std::int32_t>& ranks, int most) {
     while (j + 1 < ranks.size() && ranks[j + 1] == ranks[j] + 1) {
       ++j;
     }
-    if (pieces == most) {
+    if (pieces == 3) {
       return text + ", ...";
     }
     text += pieces++ > 0 ? ", " : "";

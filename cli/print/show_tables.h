@@ -12,8 +12,8 @@
 
 namespace stepcast::cli {
 
-/// "0-3, 8, 16-31", at most so many pieces.
-std::string rank_list(const std::vector<std::int32_t>& ranks, int most = 3);
+/// "0-3, 8, 16-31", at most three pieces.
+std::string rank_list(const std::vector<std::int32_t>& ranks);
 
 /// The sections of `stepcast show`, as tables. `job` is absent for a recorded graph whose job is
 /// not known; `rank` picks the class of one rank; `usual_stack` is that of config::JobOnStack.

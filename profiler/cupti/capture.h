@@ -53,7 +53,6 @@ class Capture {
   void stop(bool exiting);
   /// After a fork the child has no reading thread and must not touch CUPTI.
   void abandon() { abandoned_ = true; }
-  [[nodiscard]] bool abandoned() const { return abandoned_; }
 
   /// Takes what was captured; once, after the end. nullopt where nothing fell into the window.
   std::optional<traces::Recording> take(LaunchedRank rank);

@@ -19,8 +19,9 @@
 namespace stepcast::studies {
 namespace {
 
-using TimeSpan = std::pair<std::int64_t, std::int64_t>;
-using TimeSpans = std::vector<TimeSpan>;
+using traces::covered;
+using traces::TimeSpan;
+using traces::TimeSpans;
 
 Seconds of_ticks(std::int64_t t) { return to_seconds(SimTime{t}); }
 
@@ -36,16 +37,6 @@ TimeSpans joined(TimeSpans all) {
     }
   }
   return result;
-}
-
-std::int64_t covered(const TimeSpans& intervals, std::int64_t begin, std::int64_t end) {
-  std::int64_t sum = 0;
-  auto at = std::lower_bound(intervals.begin(), intervals.end(), begin,
-                             [](const TimeSpan& i, std::int64_t t) { return i.second <= t; });
-  for (; at != intervals.end() && at->first < end; ++at) {
-    sum += std::min(end, at->second) - std::max(begin, at->first);
-  }
-  return sum;
 }
 
 /// Time of the other streams, the sets one inside the next.

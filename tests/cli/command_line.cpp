@@ -8,8 +8,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <thread>
 
@@ -23,7 +21,7 @@ double since(Clock::time_point start) {
 }
 
 pid_t start(const std::string& executable, const std::vector<std::string>& arguments,
-            const TemporaryFolder& folder, const std::string& input) {
+            const Folder& folder, const std::string& input) {
   std::vector<char*> argv{const_cast<char*>(executable.c_str())};
   for (const std::string& a : arguments) {
     argv.push_back(const_cast<char*>(a.c_str()));
@@ -50,10 +48,9 @@ pid_t start(const std::string& executable, const std::vector<std::string>& argum
 
 }  // namespace
 
-Outcome execute(const std::string& executable, const std::vector<std::string>& arguments,
-                const std::string& input, double limit_seconds,
-                const std::function<void(pid_t)>& meanwhile) {
-  const TemporaryFolder folder;
+Outcome execute(const std::string& executable, const Words& arguments, const std::string& input,
+                double limit_seconds, const std::function<void(pid_t)>& meanwhile) {
+  const Folder folder;
   const Clock::time_point begin = Clock::now();
   const pid_t process = start(executable, arguments, folder, input);
   if (meanwhile) {
@@ -78,42 +75,24 @@ Outcome execute(const std::string& executable, const std::vector<std::string>& a
   return outcome;
 }
 
-Outcome call(const std::vector<std::string>& arguments, const std::string& input,
-             double limit_seconds, const std::function<void(pid_t)>& meanwhile) {
+Outcome call(const Words& arguments, const std::string& input, double limit_seconds,
+             const std::function<void(pid_t)>& meanwhile) {
   return execute(STEPCAST_EXECUTABLE, arguments, input, limit_seconds, meanwhile);
 }
 
-std::vector<std::string> with_sets(const std::string& command, const std::vector<std::string>& sets,
-                                   const std::vector<std::string>& more) {
-  std::vector<std::string> arguments{command};
+Outcome succeeded(const Words& arguments) {
+  Outcome outcome = call(arguments);
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  return outcome;
+}
+
+Words with_sets(const std::string& command, const Words& sets, const Words& more) {
+  Words arguments{command};
   for (const std::string& set : sets) {
     arguments.insert(arguments.end(), {"--set", set});
   }
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
-}
-
-TemporaryFolder::TemporaryFolder() {
-  std::string pattern = std::filesystem::temp_directory_path() / "stepcast-cli-XXXXXX";
-  if (mkdtemp(pattern.data()) == nullptr) {
-    throw std::runtime_error("cannot make a temporary folder");
-  }
-  path_ = pattern;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-std::string TemporaryFolder::file(const std::string& name, const std::string& text) const {
-  std::ofstream(path_ / name, std::ios::binary) << text;
-  return path_ / name;
-}
-
-std::string text_of(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  return arguments + more;
 }
 
 }  // namespace stepcast::cli_test

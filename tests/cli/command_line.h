@@ -2,14 +2,21 @@
 #include <sys/types.h>
 
 #include <catch2/catch.hpp>
-#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "tests/folder.h"
+#include "tests/words.h"
+
 /// How the tests of the command line call the executable: as a user does, in a process of its own.
 namespace stepcast::cli_test {
+
+using fixtures::Folder;
+using fixtures::text_of;
+using fixtures::Words;
+using fixtures::words_of;
 
 struct Outcome {
   int code = -1;  ///< exit code; 128 + n when signal n ended it; -1 when it had to be stopped
@@ -20,16 +27,17 @@ struct Outcome {
 
 /// Runs `stepcast arguments...` with `input` on its standard input. Whatever is not over after
 /// `limit_seconds` is stopped. `meanwhile` is called with the process id once it has started.
-Outcome call(const std::vector<std::string>& arguments, const std::string& input = "",
-             double limit_seconds = 60, const std::function<void(pid_t)>& meanwhile = {});
+Outcome call(const Words& arguments, const std::string& input = "", double limit_seconds = 60,
+             const std::function<void(pid_t)>& meanwhile = {});
 /// The same with any executable.
-Outcome execute(const std::string& executable, const std::vector<std::string>& arguments,
+Outcome execute(const std::string& executable, const Words& arguments,
                 const std::string& input = "", double limit_seconds = 60,
                 const std::function<void(pid_t)>& meanwhile = {});
+/// A call that must end with 0.
+Outcome succeeded(const Words& arguments);
 
 /// `command --set a --set b ... more...`.
-std::vector<std::string> with_sets(const std::string& command, const std::vector<std::string>& sets,
-                                   const std::vector<std::string>& more);
+Words with_sets(const std::string& command, const Words& sets, const Words& more = {});
 
 /// Standard output as the one JSON document it must be; json::parse rejects anything before or
 /// after.
@@ -38,6 +46,18 @@ inline nlohmann::json document(const Outcome& outcome) {
   REQUIRE(outcome.code == 0);
   return nlohmann::json::parse(outcome.out);
 }
+
+/// Answers of calls in JSON.
+inline nlohmann::json answer(const Words& arguments) {
+  return document(call(arguments + "--format json"));
+}
+inline nlohmann::json answer(const std::string& command, const Words& sets,
+                             const Words& more = {}) {
+  return answer(with_sets(command, sets, more));
+}
+
+/// Seconds of a step that `predict` answers with.
+inline double step_of(const Words& arguments) { return answer(arguments).at("iteration_time_s"); }
 
 /// The losses of the steps that `run` answers with as JSON.
 inline std::vector<double> losses_of(const Outcome& outcome) {
@@ -50,9 +70,8 @@ inline std::vector<double> losses_of(const Outcome& outcome) {
 }
 
 /// Calls end with 2, nothing on standard output, and all of `words` on the other.
-template <class... Words>
-void rejected(const std::vector<std::string>& arguments, const Words&... words) {
-  const Outcome outcome = call(arguments);
+template <class... Texts>
+void rejected(const Outcome& outcome, const Texts&... words) {
   INFO(outcome.err);
   CHECK(outcome.code == 2);
   CHECK(outcome.out.empty());
@@ -60,24 +79,18 @@ void rejected(const std::vector<std::string>& arguments, const Words&... words) 
     CHECK_THAT(outcome.err, Catch::Matchers::Contains(word));
   }
 }
+template <class... Texts>
+void rejected(const Words& arguments, const Texts&... words) {
+  rejected(call(arguments), words...);
+}
 
-/// A fresh folder, removed with everything in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  [[nodiscard]] std::string operator/(const std::string& name) const { return path_ / name; }
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  /// Writes a file and returns its path.
-  [[nodiscard]] std::string file(const std::string& name, const std::string& text) const;
-
- private:
-  std::filesystem::path path_;
-};
-
-std::string text_of(const std::filesystem::path& file);
+/// Two small tables, whose access is skewed, on two ranks.
+constexpr const char* kTinyJob = R"({
+  "system": "dgx-h100", "devices": 2, "batch": {"global": 64}, "formats": {"compute": "fp32"},
+  "optimizer": {"dense": "adam", "embedding": "rowwise_adagrad"},
+  "workload": {"kind": "dlrm", "name": "tiny", "dense_features": 4, "bottom_mlp": [16, 8],
+    "interaction": {"kind": "dot"}, "top_mlp": [16, 1], "tables": [
+      {"name": "a", "rows": 301, "dim": 8, "pooling": 4, "mode": "sum", "access": {"zipf": 1.1}},
+      {"name": "b", "rows": 200, "dim": 8, "pooling": 2, "mode": "mean", "access": {"zipf": 0.6}}]}})";
 
 }  // namespace stepcast::cli_test

@@ -19,15 +19,15 @@ std::string recorded(const char* name) {
 }  // namespace
 
 TEST_CASE("replay --baseline exits with 1 and says what moved", "[cli][guard]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string baseline = folder / "baseline.json";
   const std::string junit = folder / "verdict.xml";
   const std::string markdown = folder / "verdict.md";
   // Four ranks on two cores: eight steps of one run differ too much to exclude 5 %.
   const std::string noisy = folder / "noisy.json";
-  REQUIRE(call({"guard", recorded("gpt-4"), "--update-baseline", noisy}).code == 0);
-  const std::vector<std::string> check{"guard", recorded("gpt-4"), "--baseline", noisy, "--junit",
-                                       junit,   "--markdown",      markdown,     "--json"};
+  succeeded({"guard", recorded("gpt-4"), "--update-baseline", noisy});
+  const Words check{"guard", recorded("gpt-4"), "--baseline", noisy,   "--junit",
+                    junit,   "--markdown",      markdown,     "--json"};
   const Outcome same = call(check);
   INFO(same.err);
   CHECK(same.code == 5);
@@ -37,21 +37,16 @@ TEST_CASE("replay --baseline exits with 1 and says what moved", "[cli][guard]") 
   CHECK(verdict["at_most"] > 0.05);
   CHECK_THAT(text_of(junit), Contains("failures=\"1\"") && Contains("name=\"power\""));
   CHECK_THAT(text_of(markdown), Contains("cannot judge") && !Contains("no regression"));
-  std::vector<std::string> neutral = check;
-  neutral.insert(neutral.end(), {"--cannot-judge", "pass"});
-  CHECK(call(neutral).code == 0);
+  succeeded(check + "--cannot-judge pass");
   CHECK_THAT(text_of(junit), Contains("failures=\"0\""));
   const std::string page = folder / "page.html";
-  CHECK(call({"report", folder.file("guard.json", same.out), "--html", page}).code == 0);
+  succeeded({"report", folder.file("guard.json", same.out), "--html", page});
   CHECK_THAT(text_of(page), Contains("guard: cannot judge") && Contains("times per step"));
 
   // Repeats are added to a baseline; another program begins it anew.
   const auto runs_kept = [&](const char* run) {
-    const Outcome kept = call({"guard", recorded(run), "--update-baseline", baseline, "--keep", "2",
-                               "--structure", "fail", "--json"});
-    INFO(kept.err);
-    REQUIRE(kept.code == 0);
-    return nlohmann::json::parse(kept.out)["runs"].get<int>();
+    const Words keep{"guard", recorded(run), "--update-baseline", baseline};
+    return answer(keep + "--keep 2 --structure fail")["runs"].get<int>();
   };
   CHECK(runs_kept("dlrm-2") == 1);
   CHECK(runs_kept("gpt-2") == 1);
@@ -62,14 +57,12 @@ TEST_CASE("replay --baseline exits with 1 and says what moved", "[cli][guard]") 
                               junit, "--markdown", markdown});
   CHECK(other.code == 1);
   CHECK_THAT(other.out, Contains("new op") && Contains("op is gone"));
-  CHECK(call({"replay", recorded("dlrm-2"), "--baseline", baseline, "--structure", "often"}).code ==
-        2);
+  rejected({"replay", recorded("dlrm-2"), "--baseline", baseline, "--structure", "often"});
   CHECK_THAT(text_of(junit), Contains("<failure message=\"new op: 0 before"));
   CHECK_THAT(text_of(markdown), Contains("| new op | bucket.0.all\\_reduce |"));
 
-  CHECK(call({"replay", recorded("gpt-2"), "--baseline", recorded("gpt-2") + "/trace.json"}).code ==
-        2);
-  CHECK(call({"replay", recorded("gpt-2"), "--junit", junit}).code == 2);
+  rejected({"replay", recorded("gpt-2"), "--baseline", recorded("gpt-2") + "/trace.json"});
+  rejected({"replay", recorded("gpt-2"), "--junit", junit});
 }
 
 TEST_CASE("steps that are guessed are said to be, unless they are named", "[cli][guard]") {
@@ -86,49 +79,37 @@ TEST_CASE("steps that are guessed are said to be, unless they are named", "[cli]
           at + 10 * i, 2 * s + i, i, at + 300 * i);
     }
   }
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string run = folder.file("run.json", R"({"traceEvents":[)" + events + "]}");
   const std::string baseline = folder / "baseline.json";
-  for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{"guard", run, "--baseline", run},
-        {"guard", run, "--update-baseline", baseline},
-        {"diff", run, run},
-        {"replay", run},
-        {"show", run},
-        {"show", run, "--by", "kind"}}) {
+  for (const Words& arguments : {Words{"guard", run, "--baseline", run},
+                                 {"guard", run, "--update-baseline", baseline},
+                                 {"diff", run, run},
+                                 {"replay", run},
+                                 {"show", run},
+                                 {"show", run, "--by", "kind"}}) {
     CAPTURE(arguments);
-    const Outcome guessed = call(arguments);
-    CHECK(guessed.code == 0);
+    const Outcome guessed = succeeded(arguments);
     CHECK_THAT(guessed.out + guessed.err, Contains("guessed"));
-    std::vector<std::string> named = arguments;
-    named.insert(named.end(), {"--mark", "execute_*"});
-    const Outcome told = call(named);
-    CHECK(told.code == 0);
+    const Outcome told = succeeded(arguments + "--mark execute_*");
     CHECK_THAT(told.out + told.err, !Contains("guessed"));
   }
-  rejected({"diff", "llama3-8b", "llama3-8b", "--mark", "x"}, "--mark", "recorded");
+  rejected("diff llama3-8b llama3-8b --mark x", "--mark", "recorded");
 }
 
 TEST_CASE("a snapshot of memory is shown", "[cli]") {
   const std::string snapshot =
       std::string(STEPCAST_SOURCE_DIR) + "/tests/traces/corpus_memory/out_of_memory.pickle";
-  const Outcome shown = call({"show", snapshot});
-  CHECK(shown.code == 0);
+  const Outcome shown = succeeded({"show", snapshot});
   CHECK_THAT(shown.out, Contains("78.0 MiB") && Contains("forward model.py:12"));
   CHECK(call({snapshot}).out == shown.out);
 }
 
 TEST_CASE("a cut trace exits with 2 and names file and byte", "[cli][guard]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string cut =
       folder.file("cut.json", R"({"schemaVersion": 1, "traceEvents": [{"ph": )");
-  for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{"replay", cut},
-        std::vector<std::string>{"convert", cut, folder / "out"},
-        std::vector<std::string>{"replay", cut, "--baseline", folder / "none.json"}}) {
-    const Outcome outcome = call(arguments);
-    CHECK(outcome.code == 2);
-    CHECK_THAT(outcome.err, Contains("cut.json: byte "));
-    CHECK(outcome.out.empty());
-  }
+  rejected({"replay", cut}, "cut.json: byte ");
+  rejected({"convert", cut, folder / "out"}, "cut.json: byte ");
+  rejected({"replay", cut, "--baseline", folder / "none.json"}, "cut.json: byte ");
 }

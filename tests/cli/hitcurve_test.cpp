@@ -14,10 +14,10 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 TEST_CASE("hitcurve says what caches hold, and its histogram feeds a job", "[cli][hitcurve]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string ids = folder.file("ids.txt", "1\n2\n1\n3\n2\n1\n");
   const std::string histogram = folder / "h.csv";
-  const auto j = document(call({"hitcurve", ids, "--histogram", histogram, "--format", "json"}));
+  const auto j = answer({"hitcurve", ids, "--histogram", histogram});
   CHECK(j["lookups"]["lookups"] == 6);
   CHECK(j["lookups"]["distinct_rows"] == 3);
   CHECK(j["hit_rate"].back()["capacity_rows"] == 3);
@@ -25,7 +25,7 @@ TEST_CASE("hitcurve says what caches hold, and its histogram feeds a job", "[cli
   CHECK(j["hit_rate"][0]["pinned"].get<double>() == Approx(0.5));   // row 1 has three of six
 
   const Outcome job =
-      call({"show", "-", "--format", "json"},
+      call("show - --format json",
            R"({"workload": {"kind": "dlrm", "name": "one", "dense_features": 4, "bottom_mlp": [16],
           "top_mlp": [1], "interaction": {"kind": "dot"}, "tables": [{"name": "t", "rows": 10,
           "dim": 16, "pooling": 1, "access": {"histogram": ")" +
@@ -35,7 +35,7 @@ TEST_CASE("hitcurve says what caches hold, and its histogram feeds a job", "[cli
 }
 
 TEST_CASE("hitcurve bounds its memory, whatever a small file unpacks to", "[cli][hitcurve]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string ids = folder / "ids.gz";
   // 40 million lookups of row 0, 320 MB in one of gzip: more than are kept one by one.
   REQUIRE(execute("/bin/sh", {"-c", "head -c 320000000 /dev/zero | gzip -1 >\"$0\"", ids}).code ==
@@ -50,12 +50,12 @@ TEST_CASE("hitcurve bounds its memory, whatever a small file unpacks to", "[cli]
 }
 
 TEST_CASE("hitcurve counts lists that repeat, where bags are recorded", "[cli][hitcurve]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string ids = folder.file("ids.txt", "1\n2\n1\n2\n3\n1\n2\n");
   CHECK_FALSE(
       nlohmann::json::parse(call({"hitcurve", ids, "--format", "json"}).out).contains("lists"));
-  (void)folder.file("ids.txt.offsets", "0\n2\n4\n5\n");  // (1 2) (1 2) (3) (1 2)
-  const auto lists = document(call({"hitcurve", ids, "--format", "json"}))["lists"];
+  folder.file("ids.txt.offsets", "0\n2\n4\n5\n");  // (1 2) (1 2) (3) (1 2)
+  const auto lists = answer({"hitcurve", ids})["lists"];
   REQUIRE(lists.size() == 1);
   CHECK(lists[0]["samples"] == 4);
   CHECK(lists[0]["distinct_share"].get<double>() == Approx(0.5));
@@ -65,7 +65,7 @@ TEST_CASE("hitcurve counts lists that repeat, where bags are recorded", "[cli][h
 }
 
 TEST_CASE("hitcurve --sketch writes a histogram that a job reads", "[cli][hitcurve][sketch]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   // 300,000 rows, more than the sketch keeps, each looked up once; row 7 another 100,000 times.
   std::string text;
   std::string binary;
@@ -84,8 +84,8 @@ TEST_CASE("hitcurve --sketch writes a histogram that a job reads", "[cli][hitcur
   const std::string histogram = folder / "h.csv";
   nlohmann::json first;
   for (const std::string& ids : {folder.file("ids.txt", text), folder.file("ids.bin", binary)}) {
-    const auto j = document(call({"hitcurve", ids, "--sketch", "--histogram", histogram, "--rows",
-                                  "1000000", "--format", "json"}));
+    const auto j =
+        answer({"hitcurve", ids, "--sketch", "--histogram", histogram, "--rows", "1000000"});
     CHECK(j["lookups"]["lookups"] == 400'000);
     CHECK(j["lookups"]["distinct_rows"].get<double>() == Approx(300'001).epsilon(0.02));
     CHECK(j["hot_rows"][0]["row"] == 7);
@@ -95,7 +95,7 @@ TEST_CASE("hitcurve --sketch writes a histogram that a job reads", "[cli][hitcur
     first = j;
   }
   const Outcome job =
-      call({"predict", "-", "--format", "json"},
+      call("predict - --format json",
            R"({"workload": {"kind": "dlrm", "name": "one", "dense_features": 4, "bottom_mlp": [16],
           "top_mlp": [1], "interaction": {"kind": "dot"}, "tables": [{"name": "t", "rows": 1000000,
           "dim": 16, "pooling": 1, "access": {"histogram": ")" +
@@ -108,7 +108,7 @@ TEST_CASE("hitcurve --sketch writes a histogram that a job reads", "[cli][hitcur
 }
 
 TEST_CASE("hitcurve reads its own histogram, and both name the same zipf law", "[cli][hitcurve]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   // 6,000 lookups of 100 rows, row k looked up near 1/k as often as row 1: 1157 / (k + 1).
   std::string ids;
   int lookups = 0;
@@ -118,16 +118,12 @@ TEST_CASE("hitcurve reads its own histogram, and both name the same zipf law", "
     }
   }
   const std::string histogram = folder / "h.csv";
-  const Outcome recorded =
-      call({"hitcurve", folder.file("ids.txt", ids), "--histogram", histogram, "--format", "json"});
-  INFO(recorded.err);
-  REQUIRE(recorded.code == 0);
-  const json of_ids = json::parse(recorded.out);
+  const json of_ids = answer({"hitcurve", folder.file("ids.txt", ids), "--histogram", histogram});
   CHECK(of_ids["lookups"]["zipf"].get<double>() == Approx(1).margin(0.05));
   CHECK(of_ids["lookups"]["zipf_error"].get<double>() < 0.02);
   CHECK_THAT(call({"hitcurve", folder / "ids.txt"}).out, Contains("\"access\": {\"zipf\": "));
 
-  const json of_bins = document(call({"hitcurve", histogram, "--format", "json"}));
+  const json of_bins = answer({"hitcurve", histogram});
   CHECK(of_bins["lookups"]["lookups"] == lookups);
   CHECK(of_bins["lookups"]["distinct_rows"] == 100);
   CHECK(of_bins["lookups"]["zipf"] == of_ids["lookups"]["zipf"]);  // from the same bins
@@ -144,7 +140,7 @@ TEST_CASE("hitcurve reads its own histogram, and both name the same zipf law", "
 
   // A capacity of 1, 10 and 100 rows each stand at a tick of the picture.
   const std::string page = folder / "page.html";
-  REQUIRE(call({"report", folder.file("ids.json", recorded.out), "--html", page}).code == 0);
+  succeeded({"report", folder.file("ids.json", of_ids.dump()), "--html", page});
   const std::string html = text_of(page);
   for (const char* tick : {">1<", ">10<", ">100<"}) {
     CHECK_THAT(html, Contains(tick));
@@ -154,21 +150,19 @@ TEST_CASE("hitcurve reads its own histogram, and both name the same zipf law", "
 TEST_CASE("hitcurve takes a table out of a file of many", "[cli][hitcurve]") {
   const std::string file =
       std::string(STEPCAST_SOURCE_DIR) + "/tests/config/corpus_lookups/fbgemm.pt";
-  const Outcome one = call({"hitcurve", file + ":1", "--format", "json"});
-  INFO(one.err);
-  REQUIRE(one.code == 0);
-  CHECK(json::parse(one.out)["lookups"]["lookups"] == 3);
-  CHECK(json::parse(one.out)["lists"].back()["samples"] == 3);
+  const json one = answer({"hitcurve", file + ":1"});
+  CHECK(one["lookups"]["lookups"] == 3);
+  CHECK(one["lists"].back()["samples"] == 3);
   rejected({"hitcurve", file}, "fbgemm.pt:0 to ", "fbgemm.pt:1");
 }
 
 TEST_CASE("recorded indices are an access of every command", "[cli][hitcurve]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   std::string ids;
   for (int i = 0; i < 4000; ++i) {
     ids += std::to_string(i * i % 97) + "\n";
   }
-  (void)folder.file("ids.txt", ids);
+  folder.file("ids.txt", ids);
   const auto job = [&](int rows) {
     return folder.file(
         "job.json",
@@ -181,9 +175,7 @@ TEST_CASE("recorded indices are an access of every command", "[cli][hitcurve]") 
   };
   const std::string good = job(97);
   for (const char* command : {"predict", "plan", "show"}) {
-    const Outcome r = call({command, good});
-    INFO(command << ": " << r.err);
-    CHECK(r.code == 0);
+    succeeded({command, good});
   }
   const std::string bad = job(90);
   for (const char* command : {"predict", "plan", "show"}) {
@@ -192,7 +184,7 @@ TEST_CASE("recorded indices are an access of every command", "[cli][hitcurve]") 
 }
 
 TEST_CASE("hitcurve refuses what it cannot follow", "[cli][hitcurve]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string ids = folder.file("ids.txt", "1\n2\n");
   rejected({"hitcurve", ids, "--rows", "2"}, "expected at least 3");
   rejected({"hitcurve", ids, "--sample", "0"}, "--sample");
@@ -202,7 +194,7 @@ TEST_CASE("hitcurve refuses what it cannot follow", "[cli][hitcurve]") {
 
 TEST_CASE("explain refuses a plan whose names are none, with their path",
           "[cli][explain][malformed]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   for (const auto& [plan, path, found] :
        {std::tuple(R"({"kind": "embedding", "tables": [], "workload": 5})", "workload", "5"),
         std::tuple(R"({"kind": "embedding", "tables": [], "workload": "rm1", "system": {}})",
@@ -221,17 +213,16 @@ TEST_CASE("explain refuses a plan whose names are none, with their path",
   fs::copy(fs::path(STEPCAST_SOURCE_DIR) / "traces/recorded/gpt-2", folder / "trace");
   json manifest = json::parse(text_of(fs::path(folder / "trace") / "trace.json"));
   manifest["job"]["workload"]["name"] = 5;
-  (void)folder.file("trace/trace.json", manifest.dump());
-  CHECK(call({"explain", folder / "trace", folder / "trace"}).code == 0);
+  folder.file("trace/trace.json", manifest.dump());
+  succeeded({"explain", folder / "trace", folder / "trace"});
 }
 
 TEST_CASE("explain takes jobs, changes and recordings", "[cli][explain]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string job = folder.file(
       "job.json", R"({"workload": "gpt-22b", "system": "dgx-a100-80gb", "batch": {"global": 32},
                       "parallel": {"tensor": 8}})");
-  const auto j =
-      document(call({"explain", job, "--with", "parallel.recompute=full", "--format", "json"}));
+  const auto j = answer({"explain", job, "--with", "parallel.recompute=full"});
   REQUIRE(j["changes"].size() == 1);
   const double delta = j["changes"][0]["delta_s"];
   double sum = 0;
@@ -242,21 +233,19 @@ TEST_CASE("explain takes jobs, changes and recordings", "[cli][explain]") {
   CHECK(delta > 0);  // recomputing costs time
 
   const std::string recorded = std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/";
-  CHECK(call({"explain", recorded + "gpt-2", recorded + "gpt-4"}).code == 0);
-  CHECK(call({"explain", recorded + "gpt-2", job}).code == 0);
-  CHECK(call({"explain", recorded + "gpt-2", job, "--set", "devices=16"}).code == 2);
-  CHECK(call({"explain", job}).code == 2);
-  CHECK(call({"explain", folder.file("x.json", "{"), job}).code == 2);
+  succeeded({"explain", recorded + "gpt-2", recorded + "gpt-4"});
+  succeeded({"explain", recorded + "gpt-2", job});
+  rejected({"explain", recorded + "gpt-2", job, "--set", "devices=16"});
+  rejected({"explain", job});
+  rejected({"explain", folder.file("x.json", "{"), job});
 }
 
 TEST_CASE("explain names each key that a plan changes, and takes a plan beside its job",
           "[cli][explain]") {
-  const TemporaryFolder folder;
-  const auto changes = [](const Outcome& r) {
-    INFO(r.err);
-    REQUIRE(r.code == 0);
-    std::vector<std::string> keys;
-    const json document = json::parse(r.out);
+  const Folder folder;
+  const auto changes = [](const Words& arguments) {
+    Words keys;
+    const json document = answer(arguments);
     for (const auto& row : document["changes"]) {
       keys.push_back(row["change"]);
     }
@@ -266,11 +255,10 @@ TEST_CASE("explain names each key that a plan changes, and takes a plan beside i
   const std::string moe =
       folder.file("moe.json", R"({"workload": "mixtral-8x7b", "system": "dgx-h100", "devices": 16,
                       "batch": {"global": 32}, "parallel": {"expert": 8, "pipeline": 2}})");
-  CHECK(changes(call({"explain", moe, "--with", "parallel.order=tensor-context-pipeline-data",
-                      "--with", "parallel.zero=1", "--format", "json"})) ==
-        std::vector<std::string>{
-            "parallel.order: tensor-context-data-pipeline -> tensor-context-pipeline-data",
-            "parallel.zero: 0 -> 1"});
+  CHECK(changes({"explain", moe, "--with", "parallel.order=tensor-context-pipeline-data", "--with",
+                 "parallel.zero=1"}) ==
+        Words{"parallel.order: tensor-context-data-pipeline -> tensor-context-pipeline-data",
+              "parallel.zero: 0 -> 1"});
   // A workload of the job's own: the plan only names it.
   const std::string job = folder.file(
       "dlrm.json", R"({"system": "dgx-h100", "devices": 2, "batch": {"global": 64}, "workload": {
@@ -278,22 +266,18 @@ TEST_CASE("explain names each key that a plan changes, and takes a plan beside i
           "interaction": {"kind": "dot"}, "tables": [{"name": "a", "rows": 500, "dim": 4, "pooling": 2},
                                            {"name": "b", "rows": 90, "dim": 4, "pooling": 2}]}})");
   const std::string plan = folder / "plan.json";
-  const Outcome planned = call({"plan", job, "--out", plan});
-  INFO(planned.err);
-  REQUIRE(planned.code == 0);
-  const std::vector<std::string> one{"embedding.plan: auto -> a plan of 2 tables"};
-  CHECK(changes(call({"explain", job, plan, "--format", "json"})) == one);
-  CHECK(call({"explain", plan, job}).code == 0);
-  CHECK(call({"explain", plan, plan}).code == 2);  // nobody says what "own" is
+  succeeded({"plan", job, "--out", plan});
+  const Words one{"embedding.plan: auto -> a plan of 2 tables"};
+  CHECK(changes({"explain", job, plan}) == one);
+  succeeded({"explain", plan, job});
+  rejected({"explain", plan, plan});  // nobody says what "own" is
 }
 
 TEST_CASE("show puts idle causes and the critical path beside a recorded step", "[cli][show]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string timeline = folder / "t.json";
   const std::string trace = std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/gpt-2";
-  const Outcome r = call({"show", trace, "--timeline", timeline});
-  INFO(r.err);
-  REQUIRE(r.code == 0);
+  succeeded({"show", trace, "--timeline", timeline});
   std::map<std::pair<int, int>, std::string> tracks;
   std::map<std::string, double> time;  // of rank 0, by track
   std::map<std::pair<int, int>, double> reached;
@@ -312,21 +296,19 @@ TEST_CASE("show puts idle causes and the critical path beside a recorded step", 
   }
   CHECK(time["critical path"] > 0);
   CHECK(time["idle, by cause"] > 0);
-  CHECK(call({"show", "--set", "workload=gpt-22b", "--set", "system=dgx-h100", "--timeline",
-              timeline})
-            .code == 2);
+  rejected(
+      {"show", "--set", "workload=gpt-22b", "--set", "system=dgx-h100", "--timeline", timeline});
 }
 
 TEST_CASE("hitcurve --nodes tells what copies of hot rows save, and counts it on another batch",
           "[cli][hitcurve]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   // 14 lookups on 2 nodes of 2: row 7 six times (above 4: a copy everywhere), row 3 three times
   // (above 2: a copy a node), row 5 twice and three rows once (one copy).
   const std::string a = folder.file("a.txt", "7\n7\n7\n3\n1\n5\n7\n3\n2\n7\n5\n3\n4\n7\n");
   const std::string b = folder.file("b.txt", "7\n9\n3\n7\n");
-  const auto row =
-      document(call({"hitcurve", a, "--nodes", "2", "--devices-per-node", "2", "--system",
-                     "dgx-h100", "--counted-on", b, "--format", "json"}))["traffic"][0];
+  const auto row = answer({"hitcurve", a, "--nodes", "2", "--devices-per-node", "2", "--system",
+                           "dgx-h100", "--counted-on", b})["traffic"][0];
   CHECK(row["above_node"].get<double>() == Approx(2));
   CHECK(row["above_everywhere"].get<double>() == Approx(4));
   CHECK(row["rows_everywhere"].get<double>() == 1);
@@ -346,10 +328,8 @@ TEST_CASE("hitcurve --nodes tells what copies of hot rows save, and counts it on
   const std::string h = folder.file("h.csv",
                                     "reuse_low,reuse_high,unique_rows,accesses\n"
                                     "0,1,3,3\n1,2,1,2\n2,4,1,3\n4,8,1,6\n");
-  const Outcome same =
-      call({"hitcurve", h, "--nodes", "2", "--devices-per-node", "2", "--format", "json"});
-  REQUIRE(same.code == 0);
-  CHECK(nlohmann::json::parse(same.out)["traffic"][0]["net"].get<double>() == Approx(5.0 / 14));
+  const json same = answer({"hitcurve", h, "--nodes", "2", "--devices-per-node", "2"});
+  CHECK(same["traffic"][0]["net"].get<double>() == Approx(5.0 / 14));
   rejected({"hitcurve", h, "--nodes", "2", "--counted-on", b}, "--counted-on", "histogram");
   CHECK(call({"hitcurve", a, "--sync-interval", "2"}).code != 0);  // means nothing without --nodes
   rejected({"hitcurve", a, "--nodes", "2", "--devices-per-node", "100000", "--system", "dgx-h100"},

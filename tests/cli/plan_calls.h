@@ -10,20 +10,23 @@
 namespace stepcast::cli_test {
 
 /// Six tables that differ, on 8 devices in one machine.
-inline std::vector<std::string> command(const std::string& name,
-                                        const std::vector<std::string>& more = {}) {
-  return with_sets(name, {"workload=rm2", "system=dgx-h100", "devices=8", "batch.global=16384"},
-                   more);
+inline Words command(const std::string& name, const Words& more = {}) {
+  return with_sets(name, "workload=rm2 system=dgx-h100 devices=8 batch.global=16384", more);
+}
+
+/// Seconds of a step with the plan of a file.
+inline double planned_step(const std::string& plan) {
+  return step_of(command("predict", {"--set", "embedding.plan=" + plan}));
 }
 
 /// A plan made for other lookups, so that there is something to gain.
-inline std::string plan_in_use(const TemporaryFolder& folder) {
+inline std::string plan_in_use(const Folder& folder) {
   const std::string file = folder / "used.json";
-  const Outcome made = call(command(
-      "plan", {"--set", "workload.tables[3].pooling=600", "--set", "workload.tables[5].pooling=500",
-               "--out", file, "--no-row-replication", "--device-memory-only"}));
-  INFO(made.err);
-  REQUIRE(made.code == 0);
+  succeeded(command("plan",
+                    "--set workload.tables[3].pooling=600 --set "
+                    "workload.tables[5].pooling=500 --no-row-replication "
+                    "--device-memory-only") +
+            Words{"--out", file});
   return file;
 }
 

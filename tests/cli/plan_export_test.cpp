@@ -62,7 +62,7 @@ print(len(plan["ebc"]), elements)
 
 /// Whether a Python is here; the reason is printed where not.
 bool python_here() {
-  const bool here = execute("/usr/bin/env", {"python3", "--version"}).code == 0;
+  const bool here = execute("/usr/bin/env", "python3 --version").code == 0;
   if (!here) {
     std::cout << "skipped: no python3\n";
   }
@@ -70,7 +70,7 @@ bool python_here() {
 }
 
 /// Programs of a Slurm cluster of two nodes, named before those of this machine.
-std::string cluster(const TemporaryFolder& folder) {
+std::string cluster(const Folder& folder) {
   for (const auto& [name, text] : std::vector<std::pair<std::string, std::string>>{
            {"scontrol", "printf 'node-a\\nnode-b\\n'"},
            {"srun", "for node in 0 1; do SLURM_NODEID=$node \"$@\"; done"},
@@ -85,22 +85,18 @@ std::string cluster(const TemporaryFolder& folder) {
 
 TEST_CASE("a plan's script for Megatron-LM runs as it is, alone and under Slurm",
           "[cli][plan][export]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string script = folder / "train.sh";
   const auto written = [&](const char* devices) {
-    const Outcome outcome = call({"plan", "llama3-8b", "-n", devices, "--gbs", "64", "--tp", "8",
-                                  "--pp", "1", "--zero", "1", "-o", script});
-    INFO(outcome.err);
-    REQUIRE(outcome.code == 0);
+    succeeded({"plan", "llama3-8b", "-n", devices, "--gbs", "64", "--tp", "8", "--pp", "1",
+               "--zero", "1", "-o", script});
     return text_of(script);
   };
   const std::string path = cluster(folder);
-  const std::vector<std::string> own{"--data-path", "two words"};
-  const auto ran = [&](std::vector<std::string> environment) {
-    environment.insert(environment.begin(), path);
-    environment.insert(environment.end(), {"bash", "-e", script});
-    environment.insert(environment.end(), own.begin(), own.end());
-    const Outcome outcome = execute("/usr/bin/env", environment);
+  const Words own = "--data-path 'two words'";
+  const auto ran = [&](const Words& environment) {
+    const Outcome outcome =
+        execute("/usr/bin/env", Words{path} + environment + Words{"bash", "-e", script} + own);
     INFO(outcome.err);
     CHECK(outcome.code == 0);
     CHECK(outcome.err.empty());
@@ -123,32 +119,19 @@ TEST_CASE("a plan's script for Megatron-LM runs as it is, alone and under Slurm"
                           Contains("|--rdzv-endpoint|localhost:29500|pretrain_gpt.py|"));
 }
 
-TEST_CASE("a plan exported to TorchRec is read by its loader and comes back",
-          "[cli][plan][export]") {
-  const TemporaryFolder folder;
+TEST_CASE("a plan exported to TorchRec is read by its loader", "[cli][plan][export]") {
+  const Folder folder;
   const std::string file = folder / "torchrec_plan.json";
-  const std::string own = folder / "own.json";
-  REQUIRE(call(command("plan", {"--export", "torchrec=" + file, "--out", own})).code == 0);
-  const auto step = [](const std::string& plan) {
-    return document(
-               call(command("predict", {"--set", "embedding.plan=" + plan, "--format", "json"})))
-        .at("iteration_time_s")
-        .get<double>();
-  };
-  CHECK(step(file) == step(own));
+  succeeded(command("plan", {"--export", "torchrec=" + file}));
   if (!python_here()) {
     return;
   }
   for (const char* package : {"torch/distributed/_shard", "torchrec/distributed"}) {
     std::filesystem::create_directories(folder.path() / package);
   }
-  (void)folder.file("torch/distributed/_shard/sharding_spec.py", kTorchStub);
-  (void)folder.file("torchrec/distributed/types.py", kTorchRecStub);
+  folder.file("torch/distributed/_shard/sharding_spec.py", kTorchStub);
+  folder.file("torchrec/distributed/types.py", kTorchRecStub);
   const std::string check = folder.file("check.py", kCheck);
-  const std::string script = folder / "torchrec_plan.py";
-  const Outcome compiled = execute("/usr/bin/env", {"python3", "-m", "py_compile", script});
-  INFO(compiled.err);
-  CHECK(compiled.code == 0);
   const Outcome ran =
       execute("/usr/bin/env", {"PYTHONPATH=" + folder.path().string(), "python3", check});
   INFO(ran.err);
@@ -157,13 +140,12 @@ TEST_CASE("a plan exported to TorchRec is read by its loader and comes back",
 }
 
 TEST_CASE("a plan exported to HugeCTR comes back, and its script compiles", "[cli][plan][export]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string file = folder / "hugectr_plan.json";
   const std::string own = folder / "own.json";
-  REQUIRE(call(command("plan", {"--export", "hugectr=" + file, "--out", own})).code == 0);
+  succeeded(command("plan", {"--export", "hugectr=" + file, "--out", own}));
   const json before = json::parse(text_of(own)).at("tables");
-  const json back =
-      document(call(command("plan", {"--from", file, "--max-migrate", "0", "--format", "json"})));
+  const json back = answer(command("plan", {"--from", file, "--max-migrate", "0"}));
   CHECK(back.at("plans").at(0).at("tables") == before);
   if (python_here()) {
     const Outcome ran = execute("/usr/bin/env", {"python3", folder / "hugectr_plan.py"});
@@ -174,10 +156,10 @@ TEST_CASE("a plan exported to HugeCTR comes back, and its script compiles", "[cl
 }
 
 TEST_CASE("exports that cannot be made write nothing", "[cli][plan][export]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string used = plan_in_use(folder);
   rejected(command("plan", {"--export", "alpa=" + (folder / "x.json")}), "torchrec=FILE");
-  rejected(command("plan", {"--export", "torchrec"}), "torchrec=FILE");
+  rejected(command("plan", "--export torchrec"), "torchrec=FILE");
   rejected(command("plan", {"--export", "torchrec=" + (folder / "x.py")}), "FILE.json");
   // Striped rows by hand: TorchRec has none.
   json plan = json::parse(text_of(used));

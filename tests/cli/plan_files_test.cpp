@@ -1,10 +1,12 @@
 // stepcast plan on a recommendation model: from a plan in use, and where a plan is used.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "plan_calls.h"
 
@@ -13,18 +15,15 @@ using Catch::Matchers::Contains;
 using nlohmann::json;
 
 TEST_CASE("plan --from reaches no worse plans for more bytes", "[cli][plan][replan]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string used = plan_in_use(folder);
-  const double as_it_is =
-      document(call(command("predict", {"--set", "embedding.plan=" + used, "--format", "json"})))
-          .at("iteration_time_s");
+  const double as_it_is = planned_step(used);
   double before = 1e9;
   std::string first;
   for (const char* budget : {"0", "1 MB", "200 MB", "600 MB", "2 GB", "1 TB"}) {
     CAPTURE(budget);
     const std::string out = folder / "next.json";
-    const json j = document(call(command(
-        "plan", {"--from", used, "--max-migrate", budget, "--out", out, "--format", "json"})));
+    const json j = answer(command("plan", {"--from", used, "--max-migrate", budget, "--out", out}));
     const json& r = j.at("replan");
     const double step = r.at("step_s");
     CHECK(step <= before);
@@ -43,9 +42,7 @@ TEST_CASE("plan --from reaches no worse plans for more bytes", "[cli][plan][repl
       CHECK(received == r.at("migrated_bytes").get<std::int64_t>());
     }
     // The written plan takes the step that was promised.
-    CHECK(document(call(command("predict", {"--set", "embedding.plan=" + out, "--format", "json"})))
-              .at("iteration_time_s")
-              .get<double>() == Approx(step));
+    CHECK(planned_step(out) == Approx(step));
   }
   CHECK(before < as_it_is * 0.99);
   const auto twice = command("plan", {"--from", used, "--max-migrate", "600 MB"});
@@ -53,9 +50,9 @@ TEST_CASE("plan --from reaches no worse plans for more bytes", "[cli][plan][repl
 }
 
 TEST_CASE("plan --from refuses what it cannot follow", "[cli][plan][replan]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string used = plan_in_use(folder);
-  rejected(command("plan", {"--max-migrate", "1 GB"}), "--from");
+  rejected(command("plan", "--max-migrate '1 GB'"), "--from");
   rejected(command("plan", {"--from", used, "--max-migrate", "much"}), "--max-migrate");
   rejected(command("plan", {"--from", used, "--max-migrate", "-1"}), "--max-migrate");
   rejected(command("plan", {"--from", used, "--max-migrate", "40"}), "the unit is missing");
@@ -64,12 +61,12 @@ TEST_CASE("plan --from refuses what it cannot follow", "[cli][plan][replan]") {
   rejected(command("plan", {"--from", used, "--set", "devices=4", "--drift", "batch.global=8192"}),
            "carry it over first");
   rejected(command("plan", {"--set", "embedding.plan=" + used}), "--from FILE");
-  rejected(command("plan", {"--set", "embedding.plan=row_wise"}), "--from FILE");
+  rejected(command("plan", "--set embedding.plan=row_wise"), "--from FILE");
 }
 
 TEST_CASE("plan --from follows tables that come and go, and other numbers of devices",
           "[cli][plan][replan]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string header = "name,rows,dim,pooling,zipf\n";
   const auto tables = [](const std::vector<std::string>& names) {
     std::string lines;
@@ -80,27 +77,19 @@ TEST_CASE("plan --from follows tables that come and go, and other numbers of dev
   };
   const std::string before = folder.file("before.csv", header + tables({"a", "b", "c", "d"}));
   const std::string after = folder.file("after.csv", header + tables({"a", "b", "d", "e"}));
-  const auto plan = [](const std::string& csv, const std::string& devices,
-                       std::vector<std::string> more) {
-    more.insert(more.begin(),
-                {"plan", csv, "--set", "system=dgx-h100", "--set", "devices=" + devices, "--set",
-                 "batch.global=16384", "--no-row-replication", "--device-memory-only"});
-    return more;
-  };
-  const auto from = [&plan](const std::string& csv, const std::string& devices,
-                            std::vector<std::string> more) {
-    std::vector<std::string> all = plan(csv, devices, std::move(more));
-    std::erase(all, "--no-row-replication");
-    std::erase(all, "--device-memory-only");
-    return all;
+  const auto plan = [](const std::string& csv, const std::string& devices, const Words& more) {
+    return Words{"plan", csv, "-n", devices} + "--set system=dgx-h100 --set batch.global=16384" +
+           more;
   };
   const std::string used = folder / "used.json";
-  REQUIRE(call(plan(before, "8", {"--out", used})).code == 0);
+  const auto from = [&](const std::string& csv, const std::string& devices, const Words& more) {
+    return answer(plan(csv, devices, Words{"--from", used} + more));
+  };
+  succeeded(plan(before, "8", {"--out", used, "--no-row-replication", "--device-memory-only"}));
   CHECK(json::parse(text_of(used)).at("workload") == "before");
 
   const std::string next = folder / "next.json";
-  const json other = document(call(
-      from(after, "8", {"--from", used, "--max-migrate", "0", "--out", next, "--format", "json"})));
+  const json other = from(after, "8", {"--max-migrate", "0", "--out", next});
   CHECK(other.at("carried_over").at("added") == json::array({"e"}));
   CHECK(other.at("carried_over").at("removed") == json::array({"c"}));
   CHECK(other.at("replan").at("migrated_bytes") == 0);
@@ -127,52 +116,38 @@ TEST_CASE("plan --from follows tables that come and go, and other numbers of dev
             return all;
           }() +
           "]}}");
-  const json more = document(call(
-      from(grown, "8", {"--from", used, "--max-migrate", "0", "--out", next, "--format", "json"})));
+  const json more = from(grown, "8", {"--max-migrate", "0", "--out", next});
   CHECK(more.at("carried_over").at("grown") == json::array({"a", "b", "c", "d"}));
   CHECK(more.at("carried_over").at("added").empty());
   const json day = json::parse(text_of(next)).at("tables");
   for (std::size_t t = 0; t < 4; ++t) {
     CHECK(day[t].at("shards")[0].at("groups") == old_tables[t].at("shards")[0].at("groups"));
   }
-  const json free = document(call(from(grown, "8", {"--from", used, "--format", "json"})));
   double last = 1e9;
+  const json free = from(grown, "8", {});
   for (const json& row : free.at("reachable")) {
     CHECK(row.at("step_s").get<double>() < last);
     last = row.at("step_s").get<double>() * (1 - 5e-4);
   }
 
-  const json fewer =
-      document(call(from(before, "4", {"--from", used, "--out", next, "--format", "json"})));
+  const json fewer = from(before, "4", {"--out", next});
   CHECK(fewer.at("carried_over").at("devices_before") == 8);
   CHECK(fewer.at("carried_over").at("devices_now") == 4);
   CHECK(fewer.at("replan").at("migrated_bytes").get<std::int64_t>() > 0);
-  const auto step = [&](const std::string& file) {
-    return document(
-               call({"predict", before, "--set", "system=dgx-h100", "--set", "devices=4", "--set",
-                     "batch.global=16384", "--set", "embedding.plan=" + file, "--format", "json"}))
-        .at("iteration_time_s")
-        .get<double>();
-  };
-  CHECK(step(next) == Approx(fewer.at("replan").at("step_s").get<double>()));
+  const Words on_four{"predict", before, "-n", "4", "--set", "embedding.plan=" + next};
+  CHECK(step_of(on_four + "--set system=dgx-h100 --set batch.global=16384") ==
+        Approx(fewer.at("replan").at("step_s").get<double>()));
   // Room that is to stay free counts here too: with next to none left no plan in reach fits less.
-  const json roomy = document(
-      call(from(before, "8", {"--from", used, "--memory-headroom", "10 GB", "--format", "json"})));
-  for (const json& line : roomy.at("plans").at(0).at("ledger")) {
-    if (line.at("tier") == "hbm") {
-      const double full = document(call({"show", "dgx-h100", "--format", "json"}))
-                              .at("device")
-                              .at("memory")
-                              .get<double>();
-      CHECK(line.at("capacity_bytes").get<double>() == Approx(full - 10e9));
-      break;
-    }
-  }
+  const double full = answer("show dgx-h100").at("device").at("memory");
+  const json roomy = from(before, "8", "--memory-headroom '10 GB'");
+  const json& line = roomy.at("plans").at(0).at("ledger").at(0);
+  CHECK(line.at("tier") == "hbm");
+  CHECK(line.at("capacity_bytes").get<double>() == Approx(full - 10e9));
 }
 
 TEST_CASE("a tiered plan says which ids are hot, can be deployed and goes stale",
           "[cli][plan][drift]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   // 100,000 recorded lookups of a million rows, of ranks 10^6 u^12 with u uniform: the k hottest
   // take (k / 10^6)^(1/12) of them. Today the same law over other rows.
   std::string then;
@@ -185,8 +160,8 @@ TEST_CASE("a tiered plan says which ids are hot, can be deployed and goes stale"
     then += std::to_string(rank * 7919 % 1'000'000) + "\n";
     now += std::to_string((rank * 7919 + 30'011) % 1'000'000) + "\n";
   }
-  (void)folder.file("then.txt", then);
-  (void)folder.file("now.txt", now);
+  folder.file("then.txt", then);
+  folder.file("now.txt", now);
   const auto csv = [&folder](const std::string& name) {
     return folder.file(
         name + ".csv",
@@ -194,16 +169,12 @@ TEST_CASE("a tiered plan says which ids are hot, can be deployed and goes stale"
   };
   const std::string before = csv("then");
   const std::string after = csv("now");
-  const auto with = [](const std::string& verb, const std::string& job,
-                       std::vector<std::string> more) {
-    more.insert(more.begin(), {verb, job, "--set", "system=dgx-h100", "--set", "devices=16",
-                               "--set", "batch.global=32768"});
-    return more;
+  const auto with = [](const std::string& verb, const std::string& job, const Words& more) {
+    return Words{verb, job} + "-n 16 --set system=dgx-h100 --set batch.global=32768" + more;
   };
   const std::string plan = folder / "plan.json";
   const std::string remap = folder / "remap.npy";
-  const json made = document(
-      call(with("plan", before, {"--out", plan, "--remap-out", remap, "--format", "json"})));
+  const json made = answer(with("plan", before, {"--out", plan, "--remap-out", remap}));
   const json table = json::parse(text_of(plan)).at("tables").at(0);
   REQUIRE(table.at("row_order") == "frequency");
   const json ids = table.at("hot").at("ids");
@@ -224,27 +195,20 @@ TEST_CASE("a tiered plan says which ids are hot, can be deployed and goes stale"
   for (std::size_t k = 0; k < ids.size(); ++k) {
     CHECK(row_of_id[ids[k].get<std::size_t>()] == static_cast<std::int64_t>(k));
   }
-  std::vector<std::int64_t> sorted = row_of_id;
-  std::sort(sorted.begin(), sorted.end());
-  std::size_t in_place = 0;
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    in_place += sorted[i] == static_cast<std::int64_t>(i) ? 1 : 0;
-  }
-  CHECK(in_place == 1'000'000);
+  std::vector<std::int64_t> all(row_of_id.size());
+  std::iota(all.begin(), all.end(), 0);
+  std::sort(row_of_id.begin(), row_of_id.end());
+  CHECK((row_of_id == all));
 
   // The plan costs what it says, and much more once other rows are hot.
   const auto step = [&](const std::string& job) {
-    return document(
-               call(with("predict", job, {"--set", "embedding.plan=" + plan, "--format", "json"})))
-        .at("iteration_time_s")
-        .get<double>();
+    return step_of(with("predict", job, {"--set", "embedding.plan=" + plan}));
   };
   const double as_planned = made.at("plans").at(0).at("predicted_step_s");
   CHECK(step(before) == Approx(as_planned));
   const double stale = step(after);
   CHECK(stale > 2 * as_planned);
-  const json drift =
-      document(call(with("plan", before, {"--from", plan, "--drift", after, "--format", "json"})));
+  const json drift = answer(with("plan", before, {"--from", plan, "--drift", after}));
   CHECK(drift.at("drift").at("step_then_s").get<double>() == Approx(as_planned));
   CHECK(drift.at("drift").at("step_now_s").get<double>() == Approx(stale));
   CHECK(drift.at("tables").at(0).at("covered_now").get<double>() <
@@ -261,21 +225,22 @@ TEST_CASE("a tiered plan says which ids are hot, can be deployed and goes stale"
 }
 
 TEST_CASE("predict says where a plan was made for another job", "[cli][plan]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string file = plan_in_use(folder);
   const json same =
-      document(call(command("predict", {"--set", "workload.tables[3].pooling=600", "--set",
-                                        "workload.tables[5].pooling=500", "--set",
-                                        "embedding.plan=" + file, "--format", "json"})));
+      answer(command("predict",
+                     "--set workload.tables[3].pooling=600 --set workload.tables[5].pooling=500") +
+             Words{"--set", "embedding.plan=" + file});
   for (const json& w : same.at("warnings")) {
     CHECK_THAT(w.get<std::string>(), !Contains("made for another job"));
   }
   CHECK(same.at("iteration_time_s").get<double>() ==
         Approx(json::parse(text_of(file)).at("predicted_step_s").get<double>()));
   const Outcome other =
-      call(command("predict", {"--set", "embedding.plan=" + file, "--set", "batch.global=8192",
-                               "--set", "parallel.dlrm_pipeline=sparse_dist", "--set",
-                               "formats.all_to_all_forward=fp16"}));
+      call(command("predict",
+                   "--set batch.global=8192 --set parallel.dlrm_pipeline=sparse_dist "
+                   "--set formats.all_to_all_forward=fp16") +
+           Words{"--set", "embedding.plan=" + file});
   CHECK_THAT(other.out, Contains("made for another job") &&
                             Contains("batch.global 8192 (made for 16384)") &&
                             Contains("parallel.dlrm_pipeline sparse_dist (made for none)") &&
@@ -283,16 +248,13 @@ TEST_CASE("predict says where a plan was made for another job", "[cli][plan]") {
 }
 
 TEST_CASE("predict takes the plan of a quick search where it is asked to", "[cli][plan]") {
-  const auto on = [](std::vector<std::string> more) {
-    return with_sets("predict", {"workload=mlperf-dlrm-v2", "system=dgx-h100", "devices=64"},
-                     std::move(more));
-  };
-  const json rule = document(call(on({"--format", "json"})));
-  const std::vector<std::string> search = on({"--set", "embedding.plan=search"});
+  const auto on = [](const Words& more) { return "mlperf-dlrm-v2 -n 64" + more; };
+  const json rule = answer(on({}));
+  const Words search = on("--set embedding.plan=search");
   const Outcome said = call(search);
   CHECK_THAT(said.out, Contains("tables search: ") && Contains("quick search"));
   CHECK(call(search).out == said.out);
-  const json found = document(call(on({"--set", "embedding.plan=search", "--format", "json"})));
+  const json found = answer(search);
   CHECK(found.at("embedding_plan").at("choice") == "search");
   CHECK(found.at("embedding_plan").at("by_rule") == false);
   CHECK(found.at("iteration_time_s").get<double>() <
@@ -301,13 +263,11 @@ TEST_CASE("predict takes the plan of a quick search where it is asked to", "[cli
 }
 
 TEST_CASE("explain tells two embedding plans apart", "[cli][explain][replan]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string used = plan_in_use(folder);
   const std::string next = folder / "next.json";
-  const json replanned =
-      document(call(command("plan", {"--from", used, "--out", next, "--format", "json"})));
-  const json j =
-      document(call({"explain", used, next, "--set", "batch.global=16384", "--format", "json"}));
+  const json replanned = answer(command("plan", {"--from", used, "--out", next}));
+  const json j = answer({"explain", used, next, "--set", "batch.global=16384"});
   CHECK(j.at("moved_tables") == replanned.at("moved_tables"));
   CHECK(j.at("moved_levels") == replanned.at("moved_levels"));
   CHECK(j.at("moved_ranks").size() == 8);
@@ -318,25 +278,23 @@ TEST_CASE("explain tells two embedding plans apart", "[cli][explain][replan]") {
     CHECK(m.at("before_bytes") != m.at("after_bytes"));
     CHECK(m.at("after_bytes").get<double>() <= m.at("capacity_bytes").get<double>());
   }
-  const json same =
-      document(call({"explain", used, used, "--set", "batch.global=16384", "--format", "json"}));
+  const json same = answer({"explain", used, used, "--set", "batch.global=16384"});
   CHECK(same.at("moved_tables").empty());
   CHECK(same.at("moved_levels").empty());
 }
 
 TEST_CASE("plan --drift says what another access does to a plan", "[cli][plan][drift]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string used = plan_in_use(folder);
-  const json none = document(call(command(
-      "plan", {"--from", used, "--drift", "workload.tables[2].pooling=80", "--format", "json"})));
+  const json none =
+      answer(command("plan", {"--from", used, "--drift", "workload.tables[2].pooling=80"}));
   CHECK(none.at("drift").at("step_now_s").get<double>() > 0);
   // Two laws with one seed keep their order of rows; another seed has none of the hot rows left.
   const auto access = [](const std::string& seed, const std::string& exponent) {
     return "workload.tables[4].access={\"zipf\": " + exponent + ", \"seed\": " + seed + "}";
   };
   const auto drifted = [&](const std::string& now) {
-    return document(call(command("plan", {"--set", access("3", "1.1"), "--from", used, "--drift",
-                                          now, "--format", "json"})));
+    return answer(command("plan", {"--set", access("3", "1.1"), "--from", used, "--drift", now}));
   };
   const json same = drifted(access("3", "1.1"));
   for (const json& t : same.at("tables")) {
@@ -361,8 +319,8 @@ TEST_CASE("plan --drift says what another access does to a plan", "[cli][plan][d
                              "batch": {"global": )") +
                                  batch + "}}");
   };
-  const json whole = document(call({"plan", job("then.json", "16384"), "--from", used, "--drift",
-                                    job("now.json", "8192"), "--format", "json"}))
+  const json whole = answer({"plan", job("then.json", "16384"), "--from", used, "--drift",
+                             job("now.json", "8192")})
                          .at("drift");
   CHECK(whole.at("step_now_s").get<double>() < 0.8 * whole.at("step_then_s").get<double>());
   // Without drift a new plan saves what searching again saves, and nothing is put down to drift.
@@ -371,21 +329,20 @@ TEST_CASE("plan --drift says what another access does to a plan", "[cli][plan][d
   CHECK(of_same.at("searched_then_step_s") == of_same.at("replanned_step_s"));
   // A bound on the bytes and a file for the plan go with it; 0 keeps the plan in use.
   const std::string next = folder / "next.json";
-  const json still =
-      document(call(command("plan", {"--from", used, "--drift", access("4", "1"), "--max-migrate",
-                                     "0", "--out", next, "--format", "json"})));
+  const json still = answer(command(
+      "plan", {"--from", used, "--drift", access("4", "1"), "--max-migrate", "0", "--out", next}));
   CHECK(still.at("drift").at("migrated_bytes") == 0);
   CHECK(json::parse(text_of(next)).at("tables") == json::parse(text_of(used)).at("tables"));
 }
 
 TEST_CASE("predict and sweep say which embedding plan they used", "[cli][plan]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string file = plan_in_use(folder);
   const Outcome by_rule = call(command("predict"));
   CHECK_THAT(by_rule.out, Contains("tables auto: ") && Contains("built-in heuristic"));
   const Outcome planned = call(command("predict", {"--set", "embedding.plan=" + file}));
   CHECK_THAT(planned.out, Contains("tables " + file + ": ") && !Contains("heuristic"));
-  const json rule = document(call(command("predict", {"--format", "json"})))["embedding_plan"];
+  const json rule = answer(command("predict"))["embedding_plan"];
   CHECK(rule["choice"] == "auto");
   CHECK(rule["by_rule"] == true);
   std::int64_t tables = 0;
@@ -393,82 +350,59 @@ TEST_CASE("predict and sweep say which embedding plan they used", "[cli][plan]")
     tables += part["tables"].get<std::int64_t>();
   }
   CHECK(tables == 32);
-  const std::vector<std::string> both{"--set", "embedding.plan=auto," + file};
+  const Words both{"--set", "embedding.plan=auto," + file};
   CHECK_THAT(call(command("sweep", both)).out, Contains("1 point sharded the embedding tables"));
 }
 
 TEST_CASE("a plan is never slower than the rule that predict takes without one", "[cli][plan]") {
-  for (const char* workload : {"workload=mlperf-dlrm-v2", "workload=rm3"}) {
+  for (const char* workload : {"mlperf-dlrm-v2", "rm3"}) {
     CAPTURE(workload);
-    const auto on_sixteen = [&](const std::string& name) {
-      return document(
-          call(with_sets(name, {workload, "system=dgx-h100", "devices=16"}, {"--format", "json"})));
-    };
-    const json plan = on_sixteen("plan")["plans"][0];
+    const json plan = answer({"plan", workload, "-n", "16"})["plans"][0];
     const double step = plan["predicted_step_s"].get<double>();
-    CHECK(step <= on_sixteen("predict")["iteration_time_s"].get<double>() * (1 + 1e-9));
+    CHECK(step <= step_of({workload, "-n", "16"}) * (1 + 1e-9));
     CHECK(plan["lower_bound_s"].get<double>() <= step * (1 + 1e-9));
   }
 }
 
 TEST_CASE("plans for replicas that wait several steps", "[cli][plan]") {
-  const TemporaryFolder folder;
-  const std::vector<std::string> job{"plan",
-                                     STEPCAST_SOURCE_DIR "/docs/examples/tiered-sequence.json"};
-  const auto with = [&job](std::vector<std::string> more) {
-    more.insert(more.begin(), job.begin(), job.end());
-    return more;
-  };
+  const Folder folder;
+  const Words job{"plan", STEPCAST_SOURCE_DIR "/docs/examples/tiered-sequence.json"};
   const std::string file = folder / "seldom.json";
-  const json often = document(call(with({"--format", "json"})));
-  const json seldom =
-      document(call(with({"--format", "json", "--sync-interval", "4", "--out", file})));
-  const json& best = seldom["plans"][0];
+  const json often = answer(job);
+  const json best = answer(job + Words{"--sync-interval", "4", "--out", file})["plans"][0];
   CHECK(best["sync_interval"] == 4);
   CHECK_FALSE(often["plans"][0].contains("sync_interval"));
   CHECK(best["predicted_step_s"].get<double>() <
         often["plans"][0]["predicted_step_s"].get<double>());
   // The file is enough: the job need not say it again, and must not say otherwise.
-  const auto predict = [&](std::vector<std::string> more) {
-    more.insert(more.begin(),
-                {"predict", job[1], "--format", "json", "--set", "embedding.plan=" + file});
-    return more;
-  };
-  const json again = document(call(predict({})));
+  const Words predict{"predict", job[1], "--set", "embedding.plan=" + file};
+  const json again = answer(predict);
   CHECK(again["job"]["embedding"]["sync_interval"] == 4);
   CHECK(again["iteration_time_s"].get<double>() ==
         Catch::Detail::Approx(best["predicted_step_s"].get<double>()).epsilon(1e-6));
-  rejected(predict({"--set", "embedding.sync_interval=2"}), "made for 4 steps");
-  rejected(with({"--sync-interval", "2.5"}), "--sync-interval");
-  rejected(with({"--sync-interval", "0"}), "--sync-interval");
-  rejected(with({"--sync-interval", "2", "--export", "torchrec=" + (folder / "t.json")}),
+  rejected(predict + "--set embedding.sync_interval=2", "made for 4 steps");
+  rejected(job + "--sync-interval 2.5", "--sync-interval");
+  rejected(job + "--sync-interval 0", "--sync-interval");
+  rejected(job + Words{"--sync-interval", "2", "--export", "torchrec=" + (folder / "t.json")},
            "every 2 steps");
 }
 
 TEST_CASE("an embedding plan leaves the headroom that is asked for, or says how full it is",
           "[cli][plan]") {
-  const auto fullest = [](const json& plan) {
-    double most = 0;
-    for (const json& line : plan.at("ledger")) {
-      most = std::max(most, line.at("total_bytes").get<double>());
-    }
-    return most;
-  };
-  const json report = document(
-      call(command("plan", {"--no-row-replication", "--device-memory-only", "--format", "json"})));
-  const double full = fullest(report["plans"][0]);
-  const auto planned = [&](double memory, std::vector<std::string> more) {
-    more.insert(
-        more.begin(),
-        {"--no-row-replication", "--device-memory-only", "--set",
-         "system.device.memory=" + std::to_string(static_cast<std::int64_t>(memory)) + " B"});
-    return call(command("plan", more));
+  const Words plan = command("plan", "--no-row-replication --device-memory-only");
+  double full = 0;
+  const json report = answer(plan);
+  for (const json& line : report["plans"][0].at("ledger")) {
+    full = std::max(full, line.at("total_bytes").get<double>());
+  }
+  const auto planned = [&](double memory, const Words& more) {
+    return call(plan + more + Words{"--set", fmt::format("system.device.memory={:.0f} B", memory)});
   };
   CHECK_THAT(planned(1.02 * full, {}).out, Contains("of the fullest device's memory is free"));
   // Headroom that was asked for is not warned of; where tables do not leave it, no plan fits.
-  const Outcome roomy = planned(1.2 * full, {"--memory-headroom", "16%"});
+  const Outcome roomy = planned(1.2 * full, "--memory-headroom 16%");
   INFO(roomy.err);
   CHECK(roomy.code == 0);
   CHECK_THAT(roomy.out, !Contains("is free"));
-  CHECK(planned(1.02 * full, {"--memory-headroom", "50%"}).code == 1);
+  CHECK(planned(1.02 * full, "--memory-headroom 50%").code == 1);
 }

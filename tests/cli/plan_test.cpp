@@ -3,7 +3,6 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "command_line.h"
 
@@ -14,35 +13,23 @@ using nlohmann::json;
 namespace {
 
 /// A space of some 70,000 plans: a fraction of a second. Nothing overlaps, so that it is proven.
-std::vector<std::string> plan(const std::vector<std::string>& more,
-                              const std::string& devices = "8") {
+Words plan(const Words& more, const std::string& devices = "8") {
   return with_sets("plan",
                    {"workload=megatron-8.3b", "system=dgx-a100-80gb", "batch.global=16",
                     "batch.sequence=1024", "stack=none", "devices=" + devices},
                    more);
 }
 
-std::vector<std::string> lines(const std::string& text) {
-  std::vector<std::string> all;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) {
-    all.push_back(line);
-  }
-  return all;
-}
-
 }  // namespace
 
 TEST_CASE("plan says what the job keeps out of the search", "[cli][plan]") {
-  const std::vector<std::string> set{"--set", "parallel.tensor=4", "--set", "parallel.zero=1"};
+  const Words set = "--set parallel.tensor=4 --set parallel.zero=1";
   CHECK_THAT(call(plan(set)).out, Contains("as the job says: tensor=4, zero=1\n"));
-  std::vector<std::string> as_json = set;
-  as_json.insert(as_json.end(), {"--format", "json"});
-  CHECK(document(call(plan(as_json))).at("held") == "tensor=4, zero=1");
+  CHECK(answer(plan(set)).at("held") == "tensor=4, zero=1");
 }
 
 TEST_CASE("plan --format json is one document with the fields that were promised", "[cli][plan]") {
-  const json j = document(call(plan({"--top", "3", "--format", "json"})));
+  const json j = answer(plan("--top 3"));
   REQUIRE(j.at("plans").size() == 3);
   double before = 0;
   for (const json& p : j.at("plans")) {
@@ -75,48 +62,38 @@ TEST_CASE("plan --format json is one document with the fields that were promised
 }
 
 TEST_CASE("plan for a framework finds what it can run, with memory to spare", "[cli][plan]") {
-  const Outcome text = call(plan({"--for", "torchtitan", "--set", "workload.activation=swiglu"}));
-  INFO(text.err);
-  REQUIRE(text.code == 0);
+  const Outcome text = succeeded(plan("--for torchtitan --set workload.activation=swiglu"));
   CHECK_THAT(text.out, Contains("plans that torchtitan cannot run"));
-  const json j = document(call(
-      plan({"--top", "5", "--for", "megatron", "--memory-headroom", "50%", "--format", "json"})));
+  const json j = answer(plan("--top 5 --for megatron --memory-headroom 50%"));
   for (const json& p : j.at("plans")) {
     CHECK(p.at("plan").at("schedule") == "1f1b");
     CHECK(p.at("memory_bytes").at("total").get<double>() <= 0.5 * 80 * 1024 * 1024 * 1024);
   }
-  rejected(plan({"--for", "megatron", "--set", "workload.activation=geglu"}), "workload.activation",
+  rejected(plan("--for megatron --set workload.activation=geglu"), "workload.activation",
            "no argument for geglu");
-  rejected(plan({"--for", "torchtitan"}), "workload.activation", "use swiglu");
-  rejected(plan({"--for", "torchtitan", "--export", "megatron"}), "--for", "name one framework");
-  rejected(plan({"--memory-headroom", "120%"}), "--memory-headroom", "a share such as 5%");
-  rejected(plan({"--memory-headroom", "5"}), "--memory-headroom", "unit");
-  rejected(plan({"--memory-headroom", "0.1"}), "--memory-headroom", "\"10%\" of the memory");
-  rejected(plan({"--memory-headroom", "90 GiB"}), "--memory-headroom", "less than");
+  rejected(plan("--for torchtitan"), "workload.activation", "use swiglu");
+  rejected(plan("--for torchtitan --export megatron"), "--for", "name one framework");
+  rejected(plan("--memory-headroom 120%"), "--memory-headroom", "a share such as 5%");
+  rejected(plan("--memory-headroom 5"), "--memory-headroom", "unit");
+  rejected(plan("--memory-headroom 0.1"), "--memory-headroom", "\"10%\" of the memory");
+  rejected(plan("--memory-headroom '90 GiB'"), "--memory-headroom", "less than");
 }
 
 TEST_CASE("plan says which plans have no script, and which models before it searches",
           "[cli][plan]") {
-  const std::vector<std::string> job{"plan",  "llama3-8b", "-n",    "8",  "--pp",  "2",
-                                     "--gbs", "64",        "--seq", "4k", "--top", "1"};
-  const auto said = [&job](std::vector<std::string> more) {
-    more.insert(more.begin(), job.begin(), job.end());
-    return call(more, "", 300).out;
+  const auto said = [](const Words& more) {
+    return call("plan llama3-8b -n 8 --pp 2 --gbs 64 --seq 4k --top 1" + more, "", 300).out;
   };
-  CHECK_THAT(said({"--set", "schedule=zb-h1"}),
+  CHECK_THAT(said("--set schedule=zb-h1"),
              Contains("No script in Megatron-LM: plan 1") && Contains("Megatron-LM runs 1f1b"));
-  CHECK_THAT(said({"--for", "megatron"}), !Contains("No script"));
+  CHECK_THAT(said("--for megatron"), !Contains("No script"));
   // No plan fits one GPU: a search would say that.
-  rejected({"plan", "nemotron-h-47b", "-n", "1", "--export", "megatron"}, "does not write");
+  rejected("plan nemotron-h-47b -n 1 --export megatron", "does not write");
 }
 
 TEST_CASE("plans that are shown differ in kind, at the pace of a framework", "[cli][plan]") {
-  const auto planned = [](std::vector<std::string> more) {
-    more.insert(more.end(), {"--top", "5", "--format", "json"});
-    return document(call(with_sets("plan",
-                                   {"workload=llama2-7b", "system=dgx-h100", "devices=16",
-                                    "batch.global=32", "batch.sequence=4096"},
-                                   more)));
+  const auto planned = [](const Words& more) {
+    return answer("plan llama2-7b -n 16 --gbs 32 --seq 4k --top 5" + more);
   };
   const json usual = planned({});
   CHECK(usual.at("framework") == "megatron-core");
@@ -128,65 +105,49 @@ TEST_CASE("plans that are shown differ in kind, at the pace of a framework", "[c
       kind.push_back(plan.at(key));
     }
     kinds.insert(kind.dump());
-    CHECK(p.at("job").at("parallel").at("overlap").at("data") ==
-          true);  // as that framework overlaps
+    CHECK(p.at("job").at("parallel").at("overlap").at("data"));  // as that framework overlaps
   }
   CHECK(kinds.size() == usual.at("plans").size());
-  const json titan = planned({"--for", "torchtitan"});
+  const json titan = planned("--for torchtitan");
   CHECK(titan.at("framework") == "torchtitan");
   CHECK(titan.at("plans").at(0).at("plan").at("zero") == 3);
   // Settings of the job go before what the framework usually does.
-  const json own = planned({"--for", "megatron", "--set", "parallel.overlap.data=false"});
+  const json own = planned("--for megatron --set parallel.overlap.data=false");
   const json& overlap = own.at("plans").at(0).at("job").at("parallel").at("overlap");
   CHECK_FALSE(overlap.value("data", false));
   CHECK(overlap.at("pipeline") == true);
 }
 
 TEST_CASE("a plan that was written predicts as the plan said", "[cli][plan]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string file = folder / "plan.json";
-  const Outcome outcome = call(plan({"--set", "stack=megatron-core", "--out", file, "--export",
-                                     "megatron=" + (folder / "arguments.txt")}));
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
+  const Outcome outcome = succeeded(plan({"--set", "stack=megatron-core", "--out", file, "--export",
+                                          "megatron=" + (folder / "arguments.txt")}));
   CHECK_THAT(outcome.out, !Contains("--num-layers"));
   CHECK_THAT(text_of(folder / "arguments.txt"), Contains("--num-layers 72"));
   const json written = json::parse(text_of(file));
   const std::string job = folder.file("job.json", written.at("job").dump());
-  const json prediction = document(call({"predict", job, "--format", "json"}));
-  CHECK(prediction.at("iteration_time_s").get<double>() ==
-        Approx(written.at("predicted_step_s").get<double>()).epsilon(1e-9));
-  const Outcome difference = call({"explain", job, file, "--format", "json"});
-  INFO(difference.err);
-  CHECK(difference.code == 0);
+  const auto planned = Approx(written.at("predicted_step_s").get<double>()).epsilon(1e-9);
+  CHECK(step_of({"predict", job}) == planned);
+  succeeded({"explain", job, file, "--format", "json"});
   // The plan file and the arguments stand for the job themselves.
-  const auto step = [](const Outcome& o) {
-    return document(o).at("iteration_time_s").get<double>();
-  };
-  const double planned = written.at("predicted_step_s");
-  CHECK(step(call({"predict", file, "--format", "json"})) == Approx(planned).epsilon(1e-9));
-  CHECK(step(call({"predict", folder / "arguments.txt", "--set", "system=dgx-a100-80gb", "--format",
-                   "json"})) == Approx(planned).epsilon(1e-9));
+  CHECK(step_of({"predict", file}) == planned);
+  CHECK(step_of({"predict", folder / "arguments.txt", "--set", "system=dgx-a100-80gb"}) == planned);
   rejected({"predict", file, "--set", "batch.micro=3"}, "plan.json: job");
   // Another system keeps the framework, and with it the pace.
-  const json same = document(call({"predict", file, "--set", "system=dgx-a100-80gb", "--json"}));
+  const json same = answer({"predict", file, "--set", "system=dgx-a100-80gb"});
   CHECK(same.at("framework") == "megatron-core");
-  CHECK(same.at("iteration_time_s").get<double>() == Approx(planned).epsilon(1e-9));
+  CHECK(same.at("iteration_time_s").get<double>() == planned);
 }
 
 TEST_CASE("a plan's time limit holds, and what was seen by then is returned", "[cli][plan]") {
-  const Outcome outcome = call({"plan", "--set", "workload=llama3-70b", "--set", "system=dgx-h100",
-                                "--set", "devices=512", "--set", "batch.global=1024",
-                                "--time-limit", "0.2", "--format", "json"});
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
-  CHECK_FALSE(json::parse(outcome.out).at("plans").empty());
-  CHECK(json::parse(outcome.out).at("search").at("cut") == true);
+  const json cut = answer("plan llama3-70b -n 512 --gbs 1024 --time-limit 0.2");
+  CHECK_FALSE(cut.at("plans").empty());
+  CHECK(cut.at("search").at("cut") == true);
 }
 
 TEST_CASE("what a job fixes stays fixed in every plan", "[cli][plan]") {
-  const json j = document(call(plan({"--set", "parallel.tensor=4", "--set", "parallel.zero=0",
-                                     "--set", "batch.micro=2", "--format", "json"})));
+  const json j = answer(plan("--set parallel.tensor=4 --set parallel.zero=0 --set batch.micro=2"));
   REQUIRE(j.at("plans").size() == 3);
   for (const auto* list : {"plans", "front"}) {
     for (const json& entry : j.at(list)) {
@@ -199,7 +160,7 @@ TEST_CASE("what a job fixes stays fixed in every plan", "[cli][plan]") {
 }
 
 TEST_CASE("a loader does not hide the package it needs", "[cli][plan][export]") {
-  rejected({"plan", std::string(STEPCAST_SOURCE_DIR) + "/docs/examples/dlrm.json", "--export",
+  rejected({"plan", STEPCAST_SOURCE_DIR "/docs/examples/dlrm.json", "--export",
             "torchrec=torchrec.json"},
            "would hide the package", "sharding.json");
 }
@@ -208,32 +169,27 @@ TEST_CASE("where no plan fits, plan exits with 1 and says what is missing", "[cl
   const Outcome outcome = call(plan({}, "1"));
   CHECK(outcome.code == 1);
   CHECK(outcome.out.empty());
-  const std::vector<std::string> said = lines(outcome.err);
-  REQUIRE(said.size() == 1);
-  CHECK_THAT(said[0], Contains("no plan fits: the smallest needs") && Contains("79.2 GiB"));
-  const Outcome as_json = call(plan({"--format", "json"}, "1"));
+  CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+  CHECK_THAT(outcome.err, Contains("no plan fits: the smallest needs") && Contains("79.2 GiB"));
+  const Outcome as_json = call(plan("--format json", "1"));
   CHECK(as_json.code == 1);
   const json j = json::parse(as_json.out);
   CHECK(j.at("plans").empty());
   CHECK_THAT(j.at("infeasible").get<std::string>(), Contains("no plan fits"));
   // Weights alone fit here and activations do not: what is needed is beyond what there is.
   const Outcome full =
-      call({"plan", "llama3-8b", "-n", "8", "--mbs", "3", "--gbs", "24", "--zero", "3", "--tp", "1",
-            "--pp", "1", "--cp", "1", "--recompute", "none"});
+      call("plan llama3-8b -n 8 --mbs 3 --gbs 24 --zero 3 --tp 1 --pp 1 --cp 1 --recompute none");
   const std::string needs = "smallest needs ";
   const std::size_t at = full.err.find(needs);
   REQUIRE(at != std::string::npos);
   CHECK(std::stod(full.err.substr(at + needs.size())) > 79.1);
   CHECK_THAT(full.err, Contains("may use 75.1 GiB of 79.1 GiB (--memory-headroom 0 uses all)"));
-  CHECK_THAT(call(plan({"--memory-headroom", "0"}, "1")).err, Contains("and a device has 79.2 GiB"));
+  CHECK_THAT(call(plan("--memory-headroom 0", "1")).err, Contains("and a device has 79.2 GiB"));
 }
 
 TEST_CASE("plan searches what a job fixes of every strategy", "[cli][plan]") {
   const auto best = [](const std::string& setting) {
-    const Outcome outcome = call(plan({"--set", setting, "--top", "1", "--format", "json"}));
-    INFO(setting << outcome.err);
-    REQUIRE(outcome.code == 0);
-    return json::parse(outcome.out).at("plans").at(0);
+    return answer(plan({"--set", setting, "--top", "1"})).at("plans").at(0);
   };
   CHECK(best("parallel.context=2").at("plan").at("context") == 2);
   const json hybrid = best(R"(parallel.zero={"stage": 3, "level": "nvlink"})");
@@ -242,17 +198,16 @@ TEST_CASE("plan searches what a job fixes of every strategy", "[cli][plan]") {
 }
 
 TEST_CASE("plan refuses what it cannot search", "[cli][plan][malformed]") {
-  rejected(plan({"--set", "parallel.tensor=3"}), "parallel", "tensor=3");
-  rejected(plan({"--set", "parallel.tensr=2"}), "parallel.tensr", "tensor");
+  rejected(plan("--set parallel.tensor=3"), "parallel", "tensor=3");
+  rejected(plan("--set parallel.tensr=2"), "parallel.tensr", "tensor");
   rejected(plan({"--set", "parallel.zero={\"stage\": 3, \"level\": \"rack\"}"}),
            "parallel.zero.level", "rack");
-  rejected(plan({"--export", "torchrec=x"}), "--export", "megatron");
-  rejected(plan({"--export", "megatron="}), "--export", "expected NAME or NAME=FILE");
-  rejected(plan({"--seed", "3"}), "--seed", "transformer");
-  rejected(plan({"--compare"}), "--compare", "transformer");
-  rejected(plan({"--top", "0"}), "--top", "whole number");
-  rejected(plan({"--jobs", "0"}), "--jobs", "whole number");
-  rejected(plan({"--out", "/no-such-folder/plan.json"}), "/no-such-folder/plan.json", "written");
-  rejected({"plan", "--set", "workload=rm1", "--set", "system=dgx-h100", "--front"}, "--front",
-           "recommendation");
+  rejected(plan("--export torchrec=x"), "--export", "megatron");
+  rejected(plan("--export megatron="), "--export", "expected NAME or NAME=FILE");
+  rejected(plan("--seed 3"), "--seed", "transformer");
+  rejected(plan("--compare"), "--compare", "transformer");
+  rejected(plan("--top 0"), "--top", "whole number");
+  rejected(plan("--jobs 0"), "--jobs", "whole number");
+  rejected(plan("--out /no-such-folder/plan.json"), "/no-such-folder/plan.json", "written");
+  rejected("plan --set workload=rm1 --set system=dgx-h100 --front", "--front", "recommendation");
 }

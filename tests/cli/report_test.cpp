@@ -23,40 +23,23 @@ std::vector<double> widths_of(const std::string& page, const std::string& colour
 }  // namespace
 
 TEST_CASE("a report shows what other commands printed, without scripts or links", "[cli]") {
-  const TemporaryFolder folder;
-  const auto document = [&](const std::string& name, std::vector<std::string> arguments) {
-    arguments.insert(arguments.end(), {"--format", "json"});
-    const Outcome outcome = call(arguments);
-    INFO(outcome.err);
-    REQUIRE(outcome.code == 0);
-    return folder.file(name, outcome.out);
+  const Folder folder;
+  const auto document = [&](const std::string& name, const Words& arguments) {
+    return folder.file(name, succeeded(arguments + "--format json").out);
   };
-  const std::vector<std::string> job{"--set", "workload=gpt-22b", "--set", "system=dgx-a100-80gb",
-                                     "--set", "devices=16",       "--set", "batch.global=16"};
-  const auto with = [&](std::vector<std::string> command, const std::vector<std::string>& more) {
-    command.insert(command.end(), job.begin(), job.end());
-    command.insert(command.end(), more.begin(), more.end());
-    return command;
-  };
-  const std::string one =
-      document("one.json", with({"predict", "--allow-oom"}, {"--set", "parallel.tensor=8"}));
-  const std::string two =
-      document("two.json", with({"predict", "--allow-oom"}, {"--set", "parallel.tensor=4"}));
-  const std::string points =
-      document("sweep.json", with({"sweep"}, {"--set", "parallel.tensor=2,4,8,3"}));
-  const std::string parallel = document(
-      "plan.json", with({"plan"}, {"--set", "parallel.tensor=8", "--front", "--same-devices"}));
-  const std::string embedding =
-      document("tables.json", {"plan", "--set", "workload=rm1", "--set", "system=dgx-h100", "--set",
-                               "devices=8", "--compare"});
+  const Words job = "gpt-22b --set system=dgx-a100-80gb -n 16 --gbs 16";
+  const std::string one = document("one.json", job + "--allow-oom --tp 8");
+  const std::string two = document("two.json", job + "--allow-oom --tp 4");
+  const std::string points = document("sweep.json", "sweep" + job + "--tp 2,4,8,3");
+  const std::string parallel =
+      document("plan.json", "plan" + job + "--tp 8 --front --same-devices");
+  const std::string embedding = document("tables.json", "plan rm1 -n 8 --compare");
   const std::string replayed =
       document("replay.json", {"replay", STEPCAST_SOURCE_DIR "/traces/recorded/dlrm-2"});
 
   const std::string html = folder / "report.html";
-  const Outcome outcome = call({"report", one, two, points, parallel, embedding, replayed, "--html",
-                                html, "--title", "a < b & \"c\""});
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
+  succeeded({"report", one, two, points, parallel, embedding, replayed, "--html", html, "--title",
+             "a < b & \"c\""});
   const std::string page = text_of(html);
   CHECK_THAT(page, Contains("a &lt; b &amp; &quot;c&quot;") && !Contains("<script"));
   CHECK(std::regex_search(page, std::regex("href|src=|@import|url\\(")) == false);
@@ -93,12 +76,12 @@ TEST_CASE("a report shows what other commands printed, without scripts or links"
 }
 
 TEST_CASE("a report draws a waterfall to scale", "[cli]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string doc = folder.file("explain.json", R"({
     "summary": [{"side": "A", "step_s": 1.0}, {"side": "B", "step_s": 1.5}],
     "changes": [{"change": "more <work>", "delta_s": 1.0}, {"change": "less", "delta_s": -0.5}]})");
   const std::string html = folder / "report.html";
-  REQUIRE(call({"report", doc, "--html", html}).code == 0);
+  succeeded({"report", doc, "--html", html});
   const std::string page = text_of(html);
   CHECK_THAT(page, Contains("more &lt;work&gt;"));
   // The axis ends at the highest point, 2 s: A is half of it, the first change the other half; the
@@ -108,7 +91,7 @@ TEST_CASE("a report draws a waterfall to scale", "[cli]") {
 }
 
 TEST_CASE("a report names the document it cannot read and what is wrong in it", "[cli]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string html = folder / "report.html";
   struct Case {
     const char* text;

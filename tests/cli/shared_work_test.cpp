@@ -10,15 +10,13 @@ using nlohmann::json;
 
 namespace {
 
-Outcome on_three_ranks(const std::vector<std::string>& arguments) {
-  std::vector<std::string> all{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-                               "mpirun", "-q", "--oversubscribe"};
+Outcome on_three_ranks(const Words& arguments) {
+  Words all = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -q --oversubscribe";
   all.insert(all.end(), {"--bind-to", "none", "-n", "3", STEPCAST_EXECUTABLE});
-  all.insert(all.end(), arguments.begin(), arguments.end());
-  return execute("/usr/bin/env", all);
+  return execute("/usr/bin/env", all + arguments);
 }
 
-std::vector<std::string> plan(const std::string& devices, const std::string& format) {
+Words plan(const std::string& devices, const std::string& format) {
   return with_sets("plan",
                    {"workload=megatron-8.3b", "system=dgx-a100-80gb", "batch.global=16",
                     "batch.sequence=1024", "devices=" + devices},
@@ -38,8 +36,7 @@ TEST_CASE("a plan on three ranks is that of one, to the byte", "[cli][mpi]") {
   CHECK(three.at("search").at("space") == one.at("search").at("space"));
 
   // The front is that of the whole space where the closed form is exact: without overlaps.
-  std::vector<std::string> exact = plan("8", "json");
-  exact.insert(exact.end(), {"--set", "stack=no-overlap"});
+  const Words exact = plan("8", "json") + "--set stack=no-overlap";
   const json front = json::parse(call(exact).out).at("front");
   CHECK(front.size() > 10);
   CHECK(json::parse(on_three_ranks(exact).out).at("front") == front);
@@ -51,9 +48,7 @@ TEST_CASE("on three ranks, too, no plan that fits is 1 and bad input is 2", "[cl
   CHECK(none.code == 1);
   CHECK(none.out.empty());
   CHECK(none.err.find("no plan fits") != std::string::npos);
-  std::vector<std::string> bad = plan("8", "csv");
-  bad.insert(bad.end(), {"--set", "parallel.tensor=3"});
-  const Outcome rejected = on_three_ranks(bad);
+  const Outcome rejected = on_three_ranks(plan("8", "csv") + "--set parallel.tensor=3");
   INFO(rejected.err);
   CHECK(rejected.code == 2);
   CHECK(rejected.out.empty());
@@ -61,9 +56,9 @@ TEST_CASE("on three ranks, too, no plan that fits is 1 and bad input is 2", "[cl
 }
 
 TEST_CASE("a sweep on three ranks is that of one, to the byte", "[cli][mpi]") {
-  const std::vector<std::string> sweep = with_sets(
-      "sweep", {"workload=rm1", "system=dgx-h100", "devices=1,2,3,4,8", "batch.global=8192,16384"},
-      {"--format", "csv"});
+  const Words sweep =
+      with_sets("sweep", "workload=rm1 system=dgx-h100 devices=1,2,3,4,8 batch.global=8192,16384",
+                "--format csv");
   const Outcome alone = call(sweep);
   INFO(alone.err);
   const Outcome shared = on_three_ranks(sweep);

@@ -22,7 +22,8 @@ std::string printed(std::size_t columns) {
 
 TEST_CASE("amounts that are told apart have the digits for it") {
   const Bytes gib(0x1p30);
-  CHECK(apart(gib * 175.61, gib * 175.94) == std::pair<std::string, std::string>("175.6 GiB", "175.9 GiB"));
+  CHECK(apart(gib * 175.61, gib * 175.94) ==
+        std::pair<std::string, std::string>("175.6 GiB", "175.9 GiB"));
   CHECK(apart(gib * 175.941, gib * 175.944) ==
         std::pair<std::string, std::string>("175.941 GiB", "175.944 GiB"));
   CHECK(apart(gib * 2, gib * 4) == std::pair<std::string, std::string>("2.00 GiB", "4.00 GiB"));

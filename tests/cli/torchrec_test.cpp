@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -160,17 +159,14 @@ Shapes shapes_of(const std::vector<Table>& tables) {
 }
 
 /// The exported plan, on `devices` of a system with 8 in a machine.
-json exported(const TemporaryFolder& folder, const std::string& workload, std::int64_t devices,
-              const std::vector<std::string>& more = {}) {
+json exported(const Folder& folder, const std::string& workload, std::int64_t devices,
+              const Words& more = {}) {
   const std::string file = folder / "exported.json";
-  std::vector<std::string> arguments{"--export", "torchrec=" + file, "--effort", "quick"};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  const Outcome made = call(
-      with_sets("plan",
-                {"workload=" + workload, "system=dgx-h100", "devices=" + std::to_string(devices),
-                 "batch.global=" + std::to_string(2048 * devices)},
-                arguments),
-      "", 300);
+  const Words plan{"plan",     workload,
+                   "-n",       std::to_string(devices),
+                   "--gbs",    std::to_string(2048 * devices),
+                   "--export", "torchrec=" + file};
+  const Outcome made = call(plan + "--set system=dgx-h100 --effort quick" + more, "", 300);
   INFO(made.err);
   REQUIRE(made.code == 0);
   return json::parse(text_of(file));
@@ -234,7 +230,7 @@ TEST_CASE("plans of unpooled tables go to TorchRec's embedding collection", "[cl
   for (int i = 1; i <= 12; ++i) {
     tables.push_back({"h" + std::to_string(i), 20'000'000, 64, 10.0 * i, true});
   }
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string csv = folder.file("unpooled.csv", csv_of(tables));
   const json plan = exported(folder, csv, 32);
   CHECK(plan.contains(kUnpooledModule));
@@ -247,7 +243,7 @@ TEST_CASE("tables beyond the GPUs' memory are exported with UVM caching, and com
   const std::vector<Table> tables{{"a", 2'000'000'000, 128, 20, false, 1.1},
                                   {"b", 500'000'000, 128, 20, false, 1.05},
                                   {"c", 300'000'000, 64, 20, false, 0.9}};
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string csv = folder.file("big.csv", csv_of(tables));
   const std::string own = folder / "own.json";
   const json plan = exported(folder, csv, 8, {"--out", own});
@@ -255,19 +251,14 @@ TEST_CASE("tables beyond the GPUs' memory are exported with UVM caching, and com
   const std::set<std::string> kernels = kernels_of(plan);
   CHECK(kernels.count("fused_uvm") + kernels.count("fused_uvm_caching") > 0);
   const auto step = [&](const std::string& file) {
-    const Outcome out = call(with_sets("predict",
-                                       {"workload=" + csv, "system=dgx-h100", "devices=8",
-                                        "batch.global=16384", "embedding.plan=" + file},
-                                       {"--format", "json"}));
-    INFO(out.err);
-    REQUIRE(out.code == 0);
-    return json::parse(out.out).at("iteration_time_s").get<double>();
+    const Words predict{csv, "--set", "embedding.plan=" + file};
+    return step_of(predict + "--set system=dgx-h100 -n 8 --gbs 16384");
   };
   CHECK(step(folder / "exported.json") == Approx(step(own)).epsilon(1e-9));
 }
 
 TEST_CASE("plans of MLPerf's DLRM and of random tasks obey TorchRec's rules", "[cli][torchrec]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const json zoo =
       json::parse(text_of(std::string(STEPCAST_SOURCE_DIR) + "/workloads/zoo/mlperf-dlrm-v2.json"));
   Shapes shapes;
@@ -295,7 +286,7 @@ TEST_CASE("plans of MLPerf's DLRM and of random tasks obey TorchRec's rules", "[
 }
 
 TEST_CASE("embedding.constraints bound every plan that is searched", "[cli][plan][torchrec]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string out = folder / "plan.json";
   const auto plan = [&](const std::string& constraints) {
     return call(with_sets("plan",
@@ -336,8 +327,8 @@ TEST_CASE("the commands from a TorchRec job to a plan that TorchRec loads run",
     return section.substr(at + fence.size(),
                           section.find("```", at + fence.size()) - at - fence.size());
   };
-  const TemporaryFolder folder;
-  (void)folder.file("ranker.json", block("```json ranker.json\n"));
+  const Folder folder;
+  folder.file("ranker.json", block("```json ranker.json\n"));
   std::istringstream lines(block("```sh\nstepcast"));
   std::string script = "set -e\ncd '" + folder.path().string() + "'\n";
   std::size_t commands = 0;

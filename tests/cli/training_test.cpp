@@ -1,9 +1,7 @@
 // Real training through the executable: `stepcast run` starts its own ranks.
 #include <catch2/catch.hpp>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
-#include <sstream>
 
 #include "command_line.h"
 
@@ -15,39 +13,22 @@ namespace fs = std::filesystem;
 namespace {
 
 /// The examples name the machine calibrate writes; any system serves where no time is predicted.
-const std::vector<std::string> kAnySystem{"--set", "system=dgx-h100", "--set",
-                                          "formats.compute=fp32"};
+const Words kAnySystem = "--set system=dgx-h100 --set formats.compute=fp32";
 
-std::vector<std::string> run(const std::string& job, const std::vector<std::string>& more) {
-  std::vector<std::string> arguments{"run", job, "--ranks", "2"};
-  arguments.insert(arguments.end(), kAnySystem.begin(), kAnySystem.end());
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
+Words run(const std::string& job, const Words& more) {
+  return Words{"run", job, "--ranks", "2"} + kAnySystem + more;
 }
 
 std::string example(const std::string& name) {
   return std::string(STEPCAST_SOURCE_DIR) + "/docs/examples/" + name;
 }
 
-/// Four small tables over which every plan can be laid; two skewed, one wider pooling than rows.
-constexpr const char* kTiny = R"({
-  "system": "dgx-h100", "devices": 2, "batch": {"global": 64},
-  "workload": {"kind": "dlrm", "name": "tiny", "dense_features": 4, "bottom_mlp": [16, 8],
-    "interaction": {"kind": "dot"}, "top_mlp": [16, 1], "tables": [
-      {"name": "a", "rows": 300, "dim": 8, "pooling": 4, "mode": "sum", "access": {"zipf": 1.1}},
-      {"name": "b", "rows": 200, "dim": 8, "pooling": 2, "mode": "mean", "access": {"zipf": 0.6}},
-      {"name": "c", "rows": 50, "dim": 8, "pooling": 1, "mode": "sum", "access": {"uniform": true}},
-      {"name": "d", "rows": 7, "dim": 8, "pooling": 9, "mode": "sum", "access": {"uniform": true}}]}})";
-
 }  // namespace
 
 TEST_CASE("the example of experts trains on four ranks and counts what it predicted",
           "[cli][mpi]") {
-  std::vector<std::string> arguments{
-      "run", example("experts.json"), "--ranks", "4", "--steps", "8", "--warmup", "0", "--format",
-      "json"};
-  arguments.insert(arguments.end(), kAnySystem.begin(), kAnySystem.end());
-  const Outcome outcome = call(arguments);
+  const Outcome outcome = call(Words{"run", example("experts.json")} +
+                               "--ranks 4 --steps 8 --warmup 0 --format json" + kAnySystem);
   const std::vector<double> losses = losses_of(outcome);
   CHECK(losses.back() < losses.front());
   const json sent = json::parse(outcome.out)["traffic"];
@@ -68,55 +49,42 @@ TEST_CASE("the example of experts trains on four ranks and counts what it predic
 }
 
 TEST_CASE("the example of cached tables trains as the same rows in device memory", "[cli][mpi]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string cached = example("cached-tables.plan.json");
-  std::stringstream text;
-  text << std::ifstream(cached).rdbuf();
-  std::string plan = std::regex_replace(text.str(), std::regex(", \"cache\": \\{[^}]*\\}"), "");
+  const std::string text = text_of(cached);
+  std::string plan = std::regex_replace(text, std::regex(", \"cache\": \\{[^}]*\\}"), "");
   plan = std::regex_replace(plan, std::regex("\"ddr\""), "\"hbm\"");
-  REQUIRE(plan != text.str());
+  REQUIRE(plan != text);
   const auto losses = [](const std::string& file) {
-    return losses_of(
-        call({"run", example("tiered-sequence.json"), "--ranks", "4", "--set",
-              "embedding.plan=" + file, "--steps", "3", "--warmup", "0", "--format", "json"}));
+    const Words run{"run", example("tiered-sequence.json"), "--set", "embedding.plan=" + file};
+    return losses_of(call(run + "--ranks 4 --steps 3 --warmup 0 --format json"));
   };
   CHECK(losses(cached) == losses(folder.file("same.plan.json", plan)));
 }
 
 TEST_CASE("a job on standard input trains as the same job in a file", "[cli][mpi]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const auto losses = [](const std::string& job, const std::string& input) {
-    return losses_of(call(run(job, {"--steps", "3", "--warmup", "0", "--format", "json"}), input));
+    return losses_of(call(run(job, "--steps 3 --warmup 0 --format json"), input));
   };
-  CHECK(losses("-", kTiny) == losses(folder.file("tiny.json", kTiny), ""));
+  CHECK(losses("-", kTinyJob) == losses(folder.file("tiny.json", kTinyJob), ""));
   // Ranks have a terminal of mpirun's, the answer goes to a file.
-  CHECK(call(run("-", {"--steps", "3", "--warmup", "0"}), kTiny).out.find('\x1b') ==
-        std::string::npos);
-  const Outcome none = call(run("-", {"--steps", "3"}), " \n");
-  CHECK(none.code == 2);
-  CHECK_THAT(none.err, Contains("standard input") && Contains("is empty"));
+  CHECK(call(run("-", "--steps 3 --warmup 0"), kTinyJob).out.find('\x1b') == std::string::npos);
+  rejected(call(run("-", "--steps 3"), " \n"), "standard input", "is empty");
 }
 
 TEST_CASE("a run is recorded, converted whole and in part, and shown", "[cli][mpi]") {
-  const TemporaryFolder folder;
-  const std::string job = folder.file("tiny.json", kTiny);
+  const Folder folder;
+  const std::string job = folder.file("tiny.json", kTinyJob);
   const std::string trace = folder / "trace";
-  const Outcome recorded = call(run(job, {"--steps", "4", "--warmup", "1", "--trace", trace}));
-  INFO(recorded.err);
-  REQUIRE(recorded.code == 0);
+  const Outcome recorded = succeeded(run(job, {"--steps", "4", "--warmup", "1", "--trace", trace}));
   CHECK_THAT(recorded.out, Contains("tiny on 2 ranks"));
   for (const char* file : {"trace.json", "rank-0.csv", "rank-1.csv"}) {
     CHECK(fs::exists(fs::path(trace) / file));
   }
 
-  const auto events = [&folder, &trace](const std::string& name,
-                                        const std::vector<std::string>& more) {
-    std::vector<std::string> arguments{"convert", trace, folder / name, "--to", "perfetto"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const Outcome converted = call(arguments);
-    INFO(converted.err);
-    REQUIRE(converted.code == 0);
-    CHECK(converted.out.empty());
+  const auto events = [&folder, &trace](const std::string& name, const Words& more) {
+    CHECK(succeeded(Words{"convert", trace, folder / name, "--to", "perfetto"} + more).out.empty());
     std::size_t spans = 0;
     const json timeline = json::parse(text_of(folder / name));
     for (const json& event : timeline["traceEvents"]) {
@@ -130,59 +98,51 @@ TEST_CASE("a run is recorded, converted whole and in part, and shown", "[cli][mp
   CHECK(all > half);
   // Native again: the same folder, readable as before.
   const std::string copy = folder / "copy";
-  REQUIRE(call({"convert", trace, copy, "--to", "native"}).code == 0);
-  CHECK(call({"convert", copy, folder / "again.json", "--to", "perfetto"}).code == 0);
+  succeeded({"convert", trace, copy, "--to", "native"});
+  succeeded({"convert", copy, folder / "again.json", "--to", "perfetto"});
   // A step that was not recorded is an error, not an empty file.
   rejected({"convert", trace, folder / "none.json", "--steps", "90:99"}, "90:99");
   CHECK_FALSE(fs::exists(folder / "none.json"));
   // A rank's file that was cut off makes the trace unreadable, with its name.
   const std::string rank = text_of(fs::path(trace) / "rank-1.csv");
-  (void)folder.file("trace/rank-1.csv", rank.substr(0, rank.size() / 2));
-  const Outcome cut = call({"convert", trace, folder / "cut.json"});
-  CHECK(cut.code == 2);
-  CHECK_THAT(cut.err, Contains("rank-1.csv"));
+  folder.file("trace/rank-1.csv", rank.substr(0, rank.size() / 2));
+  rejected({"convert", trace, folder / "cut.json"}, "rank-1.csv");
   CHECK_FALSE(fs::exists(folder / "cut.json"));
 }
 
 TEST_CASE("a trace's folder is looked at before ranks start, and replaces an older run",
           "[cli][mpi]") {
-  const TemporaryFolder folder;
-  const std::string job = folder.file("tiny.json", kTiny);
+  const Folder folder;
+  const std::string job = folder.file("tiny.json", kTinyJob);
   const std::string below = job + "/deep/trace";  // below a file
   rejected(run(job, {"--steps", "1", "--trace", below}), below, "cannot be written");
   // A job that is wrong leaves no folder behind, parents included.
-  CHECK(call(run(job, {"--set", "batch.global=63", "--trace", folder / "a/b/c"})).code == 2);
+  rejected(run(job, {"--set", "batch.global=63", "--trace", folder / "a/b/c"}));
   CHECK_FALSE(fs::exists(folder / "a"));
 
   const std::string trace = folder / "deep/trace";
-  REQUIRE(call(run(job, {"--steps", "2", "--trace", trace})).code == 0);
-  (void)folder.file("deep/trace/rank-2.csv", "of an older run on three ranks");
-  const Outcome again = call(run(job, {"--steps", "3", "--trace", trace}));
-  INFO(again.err);
-  REQUIRE(again.code == 0);
+  succeeded(run(job, {"--steps", "2", "--trace", trace}));
+  folder.file("deep/trace/rank-2.csv", "of an older run on three ranks");
+  succeeded(run(job, {"--steps", "3", "--trace", trace}));
   CHECK_FALSE(fs::exists(fs::path(trace) / "rank-2.csv"));
   CHECK_THAT(text_of(fs::path(trace) / "rank-1.csv"), Contains("step,2,"));
 }
 
 TEST_CASE("a job that cannot run says so once, before ranks start", "[cli][mpi]") {
-  const TemporaryFolder folder;
-  const std::string job = folder.file("tiny.json", kTiny);
-  const Outcome odd = call(run(job, {"--set", "batch.global=63"}));
-  CHECK(odd.code == 2);
-  CHECK(odd.out.empty());
+  const Folder folder;
+  const std::string job = folder.file("tiny.json", kTinyJob);
+  const Outcome odd = call(run(job, "--set batch.global=63"));
+  rejected(odd, "63");
   CHECK(odd.err.find("batch.global") == odd.err.rfind("batch.global"));
-  CHECK_THAT(odd.err, Contains("63"));
-  const Outcome three = call({"run", job, "--ranks", "3", "--set", "formats.compute=fp32"});
-  CHECK(three.code == 2);
-  CHECK_THAT(three.err, Contains("devices") || Contains("64"));
+  rejected({"run", job, "--ranks", "3"}, "64");
 }
 
 TEST_CASE("models fitted to one trace of a family predict another job, which then runs",
           "[cli][mpi]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const Outcome outcome =
-      call({"validate", "runtime", "--from-traces", "1", "--count", "2", "--seed", "99",
-            "--predictions", folder / "predictions.csv", "--format", "json"});
+      call("validate runtime --from-traces 1 --count 2 --seed 99 --format json" +
+           Words{"--predictions", folder / "predictions.csv"});
   INFO(outcome.err);
   REQUIRE((outcome.code == 0 || outcome.code == 1));  // in bounds or not: either is an answer
   const json rows = json::parse(outcome.out)["suites"][0]["rows"];

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <iomanip>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
@@ -19,19 +18,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::vector<std::string> kSmall{"--set", "workload=rm1", "--set", "system=dgx-h100"};
+const Words kSmall = "--set workload=rm1 --set system=dgx-h100";
 
-std::vector<std::string> predict(std::vector<std::string> more) {
-  std::vector<std::string> arguments{"predict"};
-  arguments.insert(arguments.end(), kSmall.begin(), kSmall.end());
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
-}
+Words predict(const Words& more) { return "predict" + kSmall + more; }
 
 }  // namespace
 
 TEST_CASE("JSON output by --format json is one document and nothing else", "[cli]") {
-  const json prediction = document(call(predict({"--format", "json"})));
+  const json prediction = answer(predict({}));
   for (const char* key :
        {"stepcast", "job", "iteration_time_s", "in_calibrated_range", "throughput", "flops", "mfu",
         "hfu", "time_s", "memory_bytes", "fits", "warnings"}) {
@@ -45,50 +39,36 @@ TEST_CASE("JSON output by --format json is one document and nothing else", "[cli
   CHECK(sum == Approx(prediction["iteration_time_s"].get<double>()).epsilon(1e-9));
   for (const char* what : {"workloads", "systems", "devices", "formats", "models"}) {
     INFO(what);
-    CHECK_FALSE(document(call({"list", what, "--format", "json"})).empty());
+    CHECK_FALSE(answer({"list", what}).empty());
   }
 }
 
 TEST_CASE("predict exits with 1 when the job does not fit, and still predicts", "[cli]") {
-  std::vector<std::string> large{"predict", "--set",   "workload=gpt3-175b", "--set",
-                                 "system=dgx-h100", "--as-is", "--format", "json"};
+  const Words large = "predict gpt3-175b --set system=dgx-h100 --as-is --format json";
   const Outcome outcome = call(large);
   CHECK(outcome.code == 1);
   CHECK(json::parse(outcome.out)["fits"] == false);
   CHECK_FALSE(json::parse(outcome.out)["fixes"].empty());
-  large.push_back("--allow-oom");
-  CHECK(call(large).code == 0);
-  CHECK(call(predict({})).code == 0);  // fits
+  succeeded(large + "--allow-oom");
+  succeeded(predict({}));  // fits
 }
 
 TEST_CASE("predict exits with 1 and a fix when the job is over by what few forecasts err by",
           "[cli]") {
-  const std::vector<std::string> job{"predict", "llama3-8b", "-n",    "8",  "--zero",   "1",
-                                     "--gbs",   "8",         "--seq", "4k", "--format", "json"};
+  const Words job = "predict llama3-8b -n 8 --zero 1 --gbs 8 --seq 4k --format json";
   const double total = document(call(job)).at("memory_bytes").at("total");
-  std::vector<std::string> over = job;  // by 2 %
-  over.insert(over.end(), {"--set", fmt::format("system.device.memory={:.0f} B", total / 1.02)});
+  const Words over =  // by 2 %
+      job + Words{"--set", fmt::format("system.device.memory={:.0f} B", total / 1.02)};
   const Outcome outcome = call(over);
   CHECK(outcome.code == 1);
   const json said = json::parse(outcome.out);
   CHECK(said["fit"] == "likely");
   CHECK_THAT(said["warnings"][0].get<std::string>(), Contains("unlikely to fit"));
   CHECK_FALSE(said["fixes"].empty());
-  over.push_back("--allow-oom");
-  CHECK(call(over).code == 0);
+  succeeded(over + "--allow-oom");
 }
 
 namespace {
-
-/// Words of a command line as a shell splits it.
-std::vector<std::string> words_of(const std::string& line) {
-  std::vector<std::string> words;
-  std::istringstream text(line);
-  for (std::string word; text >> std::quoted(word, '\'');) {
-    words.push_back(word);
-  }
-  return words;
-}
 
 /// Commands after "stepcast " in a text whose lines were wrapped, up to two spaces, "`" or "(".
 std::vector<std::string> suggested(std::string text) {
@@ -111,7 +91,7 @@ bool needs_no_file(const std::string& command) {
 }  // namespace
 
 TEST_CASE("every command that the tool suggests works", "[cli]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   std::set<std::string> all;
   std::vector<Outcome> said{call({})};
   for (const char* command : {"predict", "sweep", "diff", "show", "plan"}) {
@@ -129,7 +109,7 @@ TEST_CASE("every command that the tool suggests works", "[cli]") {
   }
   CHECK(all.size() > 10);
   for (const std::string& command : all) {
-    std::vector<std::string> words = words_of(command);
+    Words words = words_of(command);
     for (std::string& word : words) {
       if (word == "train.sh" || word == "out.html") {
         word = folder / word;
@@ -142,53 +122,47 @@ TEST_CASE("every command that the tool suggests works", "[cli]") {
 }
 
 TEST_CASE("decoding says what is cached", "[cli]") {
-  const std::vector<std::string> job{"llama3-8b", "-n", "8", "--set", "phase=decode"};
+  const Words job = "llama3-8b -n 8 --set phase=decode";
   CHECK_THAT(call(job).out, Contains(", 0 cached") && Contains("0 cached tokens"));
-  std::vector<std::string> after = job;
-  after.insert(after.end(), {"--set", "cached=8k", "--gbs", "64"});
-  CHECK_THAT(call(after).out, Contains(", 8192 cached") && !Contains("0 cached tokens"));
+  CHECK_THAT(call(job + "--set cached=8k --gbs 64").out,
+             Contains(", 8192 cached") && !Contains("0 cached tokens"));
 }
 
 TEST_CASE("a number of devices and a setting are taken as they are typed, or said how", "[cli]") {
-  CHECK(call({"llama3-8b", "--devices", "8", "--json"}).out ==
-        call({"llama3-8b", "-n", "8", "--json"}).out);
-  rejected({"predict", "workload=llama3-8b"}, "--set workload=llama3-8b");
+  CHECK(call("llama3-8b --devices 8 --json").out == call("llama3-8b -n 8 --json").out);
+  rejected("predict workload=llama3-8b", "--set workload=llama3-8b");
 }
 
 TEST_CASE("wrong usage exits with 2 and says what was wrong", "[cli]") {
   struct Case {
-    std::vector<std::string> arguments;
+    Words arguments;
     const char* message;
   };
   const std::vector<Case> cases{
-      {{"predikt"}, "predikt"},
-      {{"predict", "--frmat", "json"}, "--frmat"},
-      {predict({"--format", "xml"}), "xml"},
-      {predict({"--set", "devices"}), "devices"},
-      {predict({"--set", "=8"}), "--set"},
-      {{"predict"}, "say which model"},
-      {{"predict", "no-such-job.json"}, "no-such-job.json"},
-      {{"run", "--ranks", "0"}, "--ranks"},
-      {{"run", "--ranks", "2", "--steps", "many"}, "--steps"},
-      {{"list", "planets"}, "planets"},
-      {{"plan", "--time-limit", "0"}, "--time-limit: found '0', expected a number above 0"},
-      {{"convert", "no-such-trace", "out.json"}, "no-such-trace"},
-      {{"convert", "a", "b", "--to", "tarot"}, "tarot"},
+      {"predict --frmat json", "--frmat"},
+      {predict("--format xml"), "xml"},
+      {predict("--set devices"), "devices"},
+      {predict("--set =8"), "--set"},
+      {"predict", "say which model"},
+      {"predict no-such-job.json", "no-such-job.json"},
+      {"run --ranks 0", "--ranks"},
+      {"run --ranks 2 --steps many", "--steps"},
+      {"list planets", "planets"},
+      {"plan --time-limit 0", "--time-limit: found '0', expected a number above 0"},
+      {"convert no-such-trace out.json", "no-such-trace"},
+      {"convert a b --to tarot", "tarot"},
   };
   for (const Case& c : cases) {
     const Outcome outcome = call(c.arguments);
-    INFO((c.arguments.empty() ? "" : c.arguments.back()) << "\n" << outcome.err);
-    CHECK(outcome.code == 2);
-    CHECK(outcome.out.empty());
-    CHECK_THAT(outcome.err, Contains(c.message));
+    rejected(outcome, c.message);
     CHECK(outcome.err.rfind("stepcast: ", 0) == 0);  // one line in one style
     CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
   }
 }
 
 TEST_CASE("a missing GPU backend exits with 3", "[cli]") {
-  const Outcome outcome = call({"run", "--set", "workload=rm1", "--set", "system=dgx-h100",
-                                "--backend", "cuda", "--ranks", "2"});
+  const Outcome outcome =
+      call("run --set workload=rm1 --set system=dgx-h100 --backend cuda --ranks 2");
   CHECK(outcome.code == 3);
   CHECK(outcome.out.empty());
   CHECK_THAT(outcome.err,
@@ -197,7 +171,7 @@ TEST_CASE("a missing GPU backend exits with 3", "[cli]") {
 
 TEST_CASE("profile says what keeps it from capturing", "[cli]") {
   // Without modules, without a driver, or with both but a command that uses no CUDA.
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string out = folder / "trace";
   const Outcome outcome = call({"profile", "--out", out, "--", "true"});
   INFO(outcome.err);
@@ -208,33 +182,29 @@ TEST_CASE("profile says what keeps it from capturing", "[cli]") {
 }
 
 TEST_CASE("a job comes from a file, from standard input or from --set alone", "[cli]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string text = R"({"workload": "rm1", "system": "dgx-h100", "devices": 4})";
   const std::string from_file =
       call({"predict", folder.file("job.json", text), "--format", "json"}).out;
-  const std::string from_input = call({"predict", "-", "--format", "json"}, text).out;
-  const std::string from_set = call(predict({"--set", "devices=4", "--format", "json"})).out;
+  const std::string from_input = call("predict - --format json", text).out;
+  const std::string from_set = call(predict("--set devices=4 --format json")).out;
   CHECK(json::parse(from_file)["job"]["devices"] == 4);
   CHECK(from_file == from_input);
   CHECK(from_file == from_set);
-  const Outcome broken = call({"predict", "-"}, R"({"workload": "rm1")");
-  CHECK(broken.code == 2);
-  CHECK_THAT(broken.err, Contains("standard input") && Contains("truncated"));
+  rejected(call("predict -", R"({"workload": "rm1")"), "standard input", "truncated");
 }
 
 TEST_CASE("the job that is printed predicts the same again", "[cli]") {
-  const json first = document(call(predict({"--format", "json"})));
-  const json again = document(call({"predict", "-", "--format", "json"}, first["job"].dump()));
+  const json first = answer(predict({}));
+  const json again = document(call("predict - --format json", first["job"].dump()));
   CHECK(again == first);
 }
 
 TEST_CASE("two predictions are equal byte by byte", "[cli]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const auto once = [&folder](const std::string& timeline) {
-    return call({"predict", "--set", "workload=llama2-7b", "--set", "system=dgx-a100-80gb", "--set",
-                 "devices=16", "--set", "parallel.tensor=8", "--set", "batch.global=8", "--format",
-                 "json", "--timeline", folder / timeline})
-        .out;
+    const Words job = "llama2-7b --set system=dgx-a100-80gb -n 16 --tp 8 --gbs 8 --format json";
+    return call(job + Words{"--timeline", folder / timeline}).out;
   };
   const std::string first = once("a.json");
   CHECK(json::accept(first));
@@ -245,7 +215,7 @@ TEST_CASE("two predictions are equal byte by byte", "[cli]") {
 }
 
 TEST_CASE("an output file that cannot be written leaves nothing behind", "[cli]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   rejected(predict({"--timeline", folder / "missing/timeline.json"}), "missing/timeline.json",
            "folder exists");
   CHECK(fs::is_empty(folder.path()));
@@ -254,30 +224,21 @@ TEST_CASE("an output file that cannot be written leaves nothing behind", "[cli]"
   rejected(predict({"--timeline", folder / "taken"}), "taken");
   CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 1);
   // A file that stands there already is replaced as a whole.
-  (void)folder.file("timeline.json", "old");
-  const Outcome ok = call(predict({"--timeline", folder / "timeline.json"}));
-  CHECK(ok.code == 0);
+  folder.file("timeline.json", "old");
+  succeeded(predict({"--timeline", folder / "timeline.json"}));
   CHECK(json::accept(text_of(folder / "timeline.json")));
   CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 2);
 }
 
 TEST_CASE("a place that cannot be written to is refused before the input is looked at", "[cli]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string out = folder / "none/out.json";
-  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
-           {"plan", "none.json", "--out", out},
-           {"predict", "none.json", "--timeline", out},
-           {"fit", "none.csv", "--device", "p4", "--out", out},
-           {"fit", "--transfer", "none", "--device", "p4", "--out", out},
-           {"calibrate", "--emulate", "none", "--out", out},
-           {"report", "none.json", "--html", out},
-           {"replay", "none", "--update-baseline", out},
-           {"hitcurve", "none.bin", "--histogram", out},
-           {"validate", "runtime", "--predictions", out}}) {
-    const Outcome outcome = call(command);
-    INFO(command.front() << ": " << outcome.err);
-    CHECK(outcome.code == 2);
-    CHECK_THAT(outcome.err, Contains("none/out.json: cannot be written"));
+  for (const char* command :
+       {"plan none.json --out", "predict none.json --timeline", "fit none.csv --device p4 --out",
+        "fit --transfer none --device p4 --out", "calibrate --emulate none --out",
+        "report none.json --html", "replay none --update-baseline", "hitcurve none.bin --histogram",
+        "validate runtime --predictions"}) {
+    rejected(command + Words{out}, "none/out.json: cannot be written");
   }
   CHECK(fs::is_empty(folder.path()));
   // Files that were written are told.
@@ -286,7 +247,7 @@ TEST_CASE("a place that cannot be written to is refused before the input is look
 }
 
 TEST_CASE("steps that no trace can have are refused", "[cli][malformed]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string trace = std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/dlrm-2";
   for (const std::string steps : {"0:99999999999", "4294967296:4294967297", "-1:2", "2:2", "1:2:3",
                                   "1", ":2", "1:", " 1:2"}) {
@@ -300,27 +261,23 @@ TEST_CASE("steps that no trace can have are refused", "[cli][malformed]") {
 }
 
 TEST_CASE("converted into the folder of an older trace, a trace replaces it", "[cli]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   fs::copy(fs::path(STEPCAST_SOURCE_DIR) / "traces/recorded/dlrm-2", folder / "run");
   const std::string kineto = folder.file("k.json", R"({"traceEvents": [
     {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]})");
-  const Outcome outcome = call({"convert", kineto, folder / "run", "--to", "native"});
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
+  succeeded({"convert", kineto, folder / "run", "--to", "native"});
   CHECK_THAT(text_of(fs::path(folder / "run") / "trace.json"), Contains("aten::mm"));
   CHECK_FALSE(fs::exists(fs::path(folder / "run") / "rank-1.csv"));
 }
 
 TEST_CASE("help and version exit with 0", "[cli]") {
-  CHECK_THAT(call({"--help"}).out, Contains("predict") && Contains("calibrate"));
-  CHECK(call({"predict", "--help"}).code == 0);
-  const Outcome version = call({"--version"});
-  CHECK(version.code == 0);
-  CHECK_THAT(version.out, Contains("0.1.0"));
+  CHECK_THAT(call("--help").out, Contains("predict") && Contains("calibrate"));
+  succeeded("predict --help");
+  CHECK_THAT(succeeded("--version").out, Contains("0.1.0"));
 }
 
 TEST_CASE("what cannot be printed is no success", "[cli]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string text = folder.file("text", "");
   // Standard output open for reading: every write to it fails.
   for (const char* what :
@@ -331,26 +288,19 @@ TEST_CASE("what cannot be printed is no success", "[cli]") {
     CHECK(outcome.code == 4);  // not 1: nothing was checked, so nothing said no
     CHECK_THAT(outcome.err, Contains("standard output"));
   }
-  const Outcome full = call(predict({"--timeline", "/dev/full"}));
+  const Outcome full = call(predict("--timeline /dev/full"));
   CHECK(full.code == 4);
   CHECK_THAT(full.err, Contains("/dev/full"));
 }
 
 TEST_CASE("a step longer than the clock is refused, and the op is named", "[cli]") {
-  const std::vector<std::string> gpt{"workload=gpt3-175b", "system=dgx-h100", "batch.global=8"};
+  const Words gpt = "workload=gpt3-175b system=dgx-h100 batch.global=8";
   for (const std::string slow :
        {"batch.sequence=67108864", "system.fabric[0].bandwidth=1 B/s",
         "system.device.bandwidth=1 B/s", "system.device.peak.bf16=1 FLOP/s"}) {
-    std::vector<std::string> sets = gpt;
-    sets.push_back(slow);
-    if (slow.starts_with("system.fabric")) {
-      sets.push_back("parallel.tensor=8");
-    }
-    const Outcome outcome = call(with_sets("predict", sets, {}));
-    INFO(slow << "\n" << outcome.err);
-    CHECK(outcome.code == 2);
-    CHECK(outcome.out.empty());
-    CHECK_THAT(outcome.err, Contains("days"));
+    INFO(slow);
+    const Words split = slow.starts_with("system.fabric") ? "parallel.tensor=8" : "";
+    rejected(with_sets("predict", gpt + Words{slow} + split), "days");
   }
 }
 
@@ -358,10 +308,9 @@ TEST_CASE("a prediction is one screen, and its details are asked for", "[cli]") 
   const auto lines = [](const std::string& text) {
     return std::count(text.begin(), text.end(), '\n');
   };
-  const std::vector<std::string> set{"workload=llama3-8b", "system=dgx-h100", "batch.global=8",
-                                     "batch.micro=1", "parallel.zero=3"};
-  const Outcome screen = call(with_sets("predict", set, {"--tokens", "15T", "--price", "2.5"}));
-  REQUIRE(screen.code == 0);
+  const Words set =
+      "workload=llama3-8b system=dgx-h100 batch.global=8 batch.micro=1 parallel.zero=3";
+  const Outcome screen = succeeded(with_sets("predict", set, "--tokens 15T --price 2.5"));
   CHECK(lines(screen.out) <= 20);
   for (const char* said : {"s/step", "tokens/s/GPU", "MFU", "  memory ", "days", "device-hours",
                            "90 % interval", "compute", "fits", "ZeRO-3 DP8"}) {
@@ -369,27 +318,21 @@ TEST_CASE("a prediction is one screen, and its details are asked for", "[cli]") 
     CHECK_THAT(screen.out, Contains(said));
   }
   CHECK_THAT(screen.out, !Contains("e+") && !Contains("kernels alone"));
-  const Outcome all = call(with_sets("predict", set, {"--details"}));
+  const Outcome all = call(with_sets("predict", set, "--details"));
   CHECK(lines(all.out) > 30);
   CHECK_THAT(all.out, Contains("bound by") && Contains("kernels alone") && Contains("TFLOP/s/GPU"));
-  const std::vector<std::vector<std::string>> without{{"list", "--details"},
-                                                      {"sweep", "rm1", "-n", "8,16", "--details"},
-                                                      {"plan", "rm1", "-n", "8", "--details"}};
-  for (const std::vector<std::string>& command : without) {
-    const Outcome refused = call(command);
-    CHECK(refused.code == 2);
-    CHECK_THAT(refused.err, Contains("--details"));
+  for (const char* without : {"list", "sweep rm1 -n 8,16", "plan rm1 -n 8"}) {
+    rejected(without + Words{"--details"}, "--details");
   }
 }
 
 TEST_CASE("a sweep prices whole runs", "[cli][sweep]") {
-  const std::vector<std::string> set{"workload=llama3-8b", "system=dgx-h100", "devices=8,16",
-                                     "batch.global=16",    "batch.micro=1",   "parallel.zero=3"};
-  const Outcome text = call(with_sets("sweep", set, {"--tokens", "1T", "--price", "2"}));
-  REQUIRE(text.code == 0);
+  const Words set =
+      "workload=llama3-8b system=dgx-h100 devices=8,16 batch.global=16 batch.micro=1 "
+      "parallel.zero=3";
+  const Outcome text = succeeded(with_sets("sweep", set, "--tokens 1T --price 2"));
   CHECK_THAT(text.out, Contains("days") && Contains("cost") && !Contains("e+"));
-  const json j = document(
-      call(with_sets("sweep", set, {"--tokens", "1T", "--price", "2", "--format", "json"})));
+  const json j = answer(with_sets("sweep", set, "--tokens 1T --price 2"));
   for (const json& point : j.at("points")) {
     const json& run = point.at("run");
     const double tokens = point.at("tokens_per_s");
@@ -397,31 +340,27 @@ TEST_CASE("a sweep prices whole runs", "[cli][sweep]") {
     CHECK(run.at("cost").get<double>() ==
           Approx(2 * run.at("device_hours").get<double>()).epsilon(1e-9));
   }
-  CHECK(call(with_sets("sweep", set, {"--price", "2"})).code == 2);
+  rejected(with_sets("sweep", set, "--price 2"));
 }
 
 TEST_CASE("values that mean nothing are refused in a sentence", "[cli]") {
-  const TemporaryFolder folder;
-  const auto rejected = [](const std::vector<std::string>& arguments, const std::string& what) {
+  const Folder folder;
+  const auto rejected = [](const Words& arguments, const std::string& what) {
     const Outcome outcome = call(arguments);
-    INFO(outcome.err);
-    CHECK(outcome.code == 2);
-    CHECK(outcome.out.empty());
+    stepcast::cli_test::rejected(outcome, what);
     CHECK(outcome.err.size() < 400);
-    CHECK_THAT(outcome.err, Contains(what));
   };
   for (const char* tokens : {"nan", "-5", "0", "inf", "many"}) {
     rejected(predict({"--tokens", tokens}), "'" + std::string(tokens) + "'");
   }
   rejected(predict({"--timeline", ""}), "--timeline");
   rejected({"predict", folder.file("empty.json", "")}, "empty.json: is empty");
-  rejected({"predict", "-"}, "standard input");
+  rejected("predict -", "standard input");
   rejected({"predict", folder.file("job.json", R"({"workload": "rm1", "system": "./nope.json"})")},
            "no file " + (folder / "nope.json"));
-  rejected({"predict", "--set", "workload=rm1", "--set", "system=./nope.json"},
-           "no file nope.json");
-  rejected({"predict", "--set", "workload=rm1", "--set", "system=local-cpu"}, "stepcast calibrate");
-  rejected(predict({"--set", "stepcast=2"}), "found 2, expected 1");
+  rejected("predict --set workload=rm1 --set system=./nope.json", "no file nope.json");
+  rejected("predict --set workload=rm1 --set system=local-cpu", "stepcast calibrate");
+  rejected(predict("--set stepcast=2"), "found 2, expected 1");
   rejected({"convert", folder.file("config.json", R"({"model_type": "gpt2"})"), folder / "x",
             "--to", "kineto"},
            "--to");
@@ -429,29 +368,27 @@ TEST_CASE("values that mean nothing are refused in a sentence", "[cli]") {
 }
 
 TEST_CASE("errors name what was typed", "[cli]") {
-  rejected(predict({"--set", "paralel.tensor=8"}), "--set paralel.tensor: unknown key",
+  rejected(predict("--set paralel.tensor=8"), "--set paralel.tensor: unknown key",
            "did you mean \"parallel\"?");
-  rejected(predict({"--set", "workload=llama3-70b", "--set", "workload.hidden=8191"}),
+  rejected(predict("--set workload=llama3-70b --set workload.hidden=8191"),
            "heads (together with --set workload.hidden)", "divisor");
-  rejected(predict({"--set", "system=h10"}), "--set system", "did you mean \"dgx-h100\"?");
-  rejected(predict({"--set", "formats.compute=bfloat16"}), "formats.compute",
-           "did you mean \"bf16\"?");
-  rejected(predict({"--format", "yaml"}), "--format: found 'yaml'", "expected text, json or csv");
-  rejected(predict({"--hbm", "20 GB"}), "--hbm: is no option of predict", "--help");
-  rejected(predict({"--schedule", "gpipe"}), "--schedule: is no option of predict",
+  rejected(predict("--set system=h10"), "--set system", "did you mean \"dgx-h100\"?");
+  rejected(predict("--set formats.compute=bfloat16"), "formats.compute", "did you mean \"bf16\"?");
+  rejected(predict("--format yaml"), "--format: found 'yaml'", "expected text, json or csv");
+  rejected(predict("--hbm '20 GB'"), "--hbm: is no option of predict", "--help");
+  rejected(predict("--schedule gpipe"), "--schedule: is no option of predict",
            "--set parallel.schedule=...");
-  rejected({"sweep", "--workload=rm1"}, "--workload=rm1: is no option", "--set workload=...");
-  rejected({"predcit"}, "predcit: is no command", "did you mean predict?");
-  rejected({"plan"}, "say which model", "`stepcast list models`");
-  rejected(predict({"--set", "tensor=8"}), "--set tensor: is a key of parallel", "parallel.tensor");
-  rejected(predict({"--set", "foo=1"}), "--set foo: unknown key", "stack");
-  rejected(predict({"--interval"}), "--interval: is no option", "did you mean --intervals?");
-  rejected({"hitcurve", "none.bin", "--rows", "-3"}, "--rows: found '-3'", "at least 1");
+  rejected("sweep --workload=rm1", "--workload=rm1: is no option", "--set workload=...");
+  rejected("plan", "say which model", "`stepcast list models`");
+  rejected(predict("--set tensor=8"), "--set tensor: is a key of parallel", "parallel.tensor");
+  rejected(predict("--set foo=1"), "--set foo: unknown key", "stack");
+  rejected(predict("--interval"), "--interval: is no option", "did you mean --intervals?");
+  rejected("hitcurve none.bin --rows -3", "--rows: found '-3'", "at least 1");
 }
 
 TEST_CASE("a job is not a recording and not an embedding plan, and a workload alone is one",
           "[cli]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string trace = folder.file("trace.json", R"({"schemaVersion": 1, "traceEvents": []})");
   rejected({"plan", trace}, trace + ": is a recording, not a job", "stepcast job " + trace);
   const std::string plan = folder.file("plan.json", R"({"kind": "embedding", "workload": "rm1",
@@ -463,16 +400,14 @@ TEST_CASE("a job is not a recording and not an embedding plan, and a workload al
   rejected({system}, system + ": is a system, not a job", "--on " + system);
   rejected({models + "devices/h100-sxm-80gb.json"}, ".json: is a device, not a job");
   const std::string workload = std::string(STEPCAST_SOURCE_DIR) + "/workloads/zoo/rm1.json";
-  const json alone =
-      document(call({"predict", workload, "--set", "system=dgx-h100", "--format", "json"}));
-  CHECK(alone == document(call(predict({"--format", "json"}))));
+  const json alone = answer({"predict", workload, "--set", "system=dgx-h100"});
+  CHECK(alone == answer(predict({})));
 }
 
 TEST_CASE("show tells what a file of ours is", "[cli][show]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string root = STEPCAST_SOURCE_DIR;
-  const json system =
-      document(call({"show", root + "/models/systems/dgx-h100.json", "--format", "json"}));
+  const json system = answer({"show", root + "/models/systems/dgx-h100.json"});
   CHECK(system.at("system").at("device") == "h100-sxm-80gb");
   bool measured = false;
   for (const json& m : system.at("kernels")) {
@@ -480,18 +415,15 @@ TEST_CASE("show tells what a file of ours is", "[cli][show]") {
                (m.at("model").get<std::string>().starts_with("gemm") && m.at("rows").is_number());
   }
   CHECK(measured);
-  const json device =
-      document(call({"show", root + "/models/devices/p4.json", "--format", "json"}));
+  const json device = answer({"show", root + "/models/devices/p4.json"});
   CHECK(device.at("device").at("peak_fp32") == 5.5e12);
-  CHECK(document(call({"show", "dgx-h100", "--format", "json"})) == system);
-  CHECK(document(call({"show", "p4", "--format", "json"})) == device);
-  CHECK(call({"show", "rm1", "--flops"}).out ==
-        call({"show", "--set", "workload=rm1", "--set", "system=dgx-h100", "--flops"}).out);
+  CHECK(answer("show dgx-h100") == system);
+  CHECK(answer("show p4") == device);
+  CHECK(call("show rm1 --flops").out ==
+        call("show --set workload=rm1 --set system=dgx-h100 --flops").out);
   const std::string plan = folder / "plan.json";
-  REQUIRE(call({"plan", "--set", "workload=rm1", "--set", "system=dgx-h100", "--no-row-replication",
-                "--device-memory-only", "--out", plan})
-              .code == 0);
-  const json shown = document(call({"show", plan, "--format", "json"}));
+  succeeded("plan --no-row-replication --device-memory-only" + kSmall + Words{"--out", plan});
+  const json shown = answer({"show", plan});
   CHECK(shown.at("plan").at("workload") == "rm1");
   CHECK(shown.at("plan").at("parallel.dlrm_pipeline") == "none");  // what it was made for
   // Every shard of the file, with its ranks.
@@ -505,63 +437,50 @@ TEST_CASE("show tells what a file of ours is", "[cli][show]") {
     }
   }
   CHECK(shards == shown.at("shards").size());
-  const std::string printed = folder.file("p.json", call(predict({"--format", "json"})).out);
+  const std::string printed = folder.file("p.json", call(predict("--format json")).out);
   rejected({"show", printed}, "is a prediction, which `stepcast report` reads");
 }
 
 TEST_CASE("explain takes a job of --set alone, and says when nothing differs", "[cli][explain]") {
-  const std::vector<std::string> sets{"--set", "workload=rm1", "--set", "system=dgx-h100"};
-  std::vector<std::string> arguments{"explain", "--with", "batch.global=4096"};
-  arguments.insert(arguments.end(), sets.begin(), sets.end());
-  const Outcome alone = call(arguments);
-  INFO(alone.err);
-  CHECK(alone.code == 0);
+  const Outcome alone = succeeded("explain --with batch.global=4096" + kSmall);
   CHECK_THAT(alone.out, Contains("the job of --set") && Contains("batch.global"));
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string job = folder.file("j.json", R"({"workload": "rm1", "system": "dgx-h100"})");
   CHECK_THAT(call({"explain", job, job}).out, Contains("No difference."));
-  rejected({"explain", "--with", "devices=4"}, "--set workload=");
+  rejected("explain --with devices=4", "--set workload=");
 }
 
 TEST_CASE("sweep names the winner by tokens where lengths differ, and writes files",
           "[cli][sweep]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string out = folder / "rows.csv";
-  const std::vector<std::string> sweep{
-      "sweep",           "--set", "workload=llama2-7b", "--set", "system=dgx-h100",         "--set",
-      "batch.global=16", "--set", "parallel.tensor=8",  "--set", "batch.sequence=1024,4096"};
+  const Words sweep = "sweep llama2-7b --set system=dgx-h100 --gbs 16 --tp 8 --seq 1024,4096";
   CHECK_THAT(call(sweep).out, Contains("most tokens/s: batch.sequence=4096"));
-  std::vector<std::string> to_file = sweep;
-  to_file.insert(to_file.end(), {"--format", "csv", "--out", out});
-  const Outcome written = call(to_file);
-  CHECK(written.code == 0);
+  const Outcome written = succeeded(sweep + Words{"--format", "csv", "--out", out});
   CHECK(written.out.empty());
   CHECK_THAT(written.err, Contains("rows.csv written"));
-  std::vector<std::string> printed = sweep;
-  printed.insert(printed.end(), {"--format", "csv"});
-  CHECK(text_of(out) == call(printed).out);
+  CHECK(text_of(out) == call(sweep + "--format csv").out);
 }
 
 TEST_CASE("validate memory tells bytes", "[cli]") {
-  const TemporaryFolder folder;
-  (void)folder.file("golden.csv",
-                    "memory_usable,type,mem_max_allocated_GiB,platform,attention_backend,"
-                    "nvte_nondet,environment,origin_date,args_file,gpus,pp,large,heldout,"
-                    "shape_in_shared,cuda_graph\n"
-                    "1,gpt,1.5,dgx_a100,auto,1,dev,2025-12,none.args,8,1,0,0,,\n");
-  const std::vector<std::string> command{"validate", "memory", "--data", folder.path().string()};
+  const Folder folder;
+  folder.file("golden.csv",
+              "memory_usable,type,mem_max_allocated_GiB,platform,attention_backend,"
+              "nvte_nondet,environment,origin_date,args_file,gpus,pp,large,heldout,"
+              "shape_in_shared,cuda_graph\n"
+              "1,gpt,1.5,dgx_a100,auto,1,dev,2025-12,none.args,8,1,0,0,,\n");
+  const Words command{"validate", "memory", "--data", folder.path().string()};
   CHECK_THAT(call(command).out, Contains("1.50 GiB") && Contains("none.args"));
-  std::vector<std::string> rows = command;
-  rows.insert(rows.end(), {"--format", "csv"});
-  CHECK_THAT(call(rows).out, Contains("measured_bytes") && !Contains("measured_s"));
-  const TemporaryFolder empty;
+  CHECK_THAT(call(command + "--format csv").out,
+             Contains("measured_bytes") && !Contains("measured_s"));
+  const Folder empty;
   rejected({"validate", "memory", "--data", empty.path().string()},
            "--data: " + empty.path().string() + " has no golden.csv", "cases/");
 }
 
 TEST_CASE("columns of validate have a name each, and what was not measured is empty", "[cli]") {
-  const TemporaryFolder folder;
-  (void)folder.file("broken.json", R"({"traceEvents": [{"ph": "X"}]})");
+  const Folder folder;
+  folder.file("broken.json", R"({"traceEvents": [{"ph": "X"}]})");
   fs::copy(std::string(STEPCAST_SOURCE_DIR) + "/traces/recorded/gpt-2", folder.path() / "gpt",
            fs::copy_options::recursive);
   const std::string out =
@@ -586,29 +505,24 @@ TEST_CASE("columns of validate have a name each, and what was not measured is em
 }
 
 TEST_CASE("stages that Megatron-LM starts with a layout only are told", "[cli]") {
-  const auto said = [](std::vector<std::string> more) {
-    more.insert(more.begin(), {"llama3-8b", "-n", "20", "--gbs", "20"});
-    return call(more).out;
-  };
-  CHECK_THAT(said({"--pp", "5"}), Contains("warning: 32 layers are no multiple of 5 stages"));
-  CHECK_THAT(said({"--pp", "4"}), !Contains("no multiple"));
-  CHECK_THAT(said({"--pp", "5", "--framework", "torchtitan"}), !Contains("no multiple"));
-  CHECK_THAT(call({"plan", "llama3-8b", "-n", "20", "--gbs", "20", "--pp", "5", "--tp", "1", "--set",
-                   "parallel.virtual_stages=1", "--set", "parallel.pipeline_split.head=0", "--set",
-                   "parallel.pipeline_split.embedding=0"})
+  const auto said = [](const Words& more) { return call("llama3-8b -n 20 --gbs 20" + more).out; };
+  CHECK_THAT(said("--pp 5"), Contains("warning: 32 layers are no multiple of 5 stages"));
+  CHECK_THAT(said("--pp 4"), !Contains("no multiple"));
+  CHECK_THAT(said("--pp 5 --framework torchtitan"), !Contains("no multiple"));
+  CHECK_THAT(call("plan llama3-8b -n 20 --gbs 20 --pp 5 --tp 1 --set parallel.virtual_stages=1 "
+                  "--set parallel.pipeline_split.head=0 --set parallel.pipeline_split.embedding=0")
                  .out,
              Contains("warning: plan 1: 32 layers are no multiple of 5 stages"));
 }
 
 TEST_CASE("a plan of tables says where its optimizer is another", "[cli][plan]") {
-  const auto said = [](std::vector<std::string> more) {
-    more.insert(more.begin(), {"plan", "mlperf-dlrm-v2", "-n", "16", "--top", "1", "--effort", "quick"});
-    return call(more).out;
+  const auto said = [](const Words& more) {
+    return call("plan mlperf-dlrm-v2 -n 16 --top 1 --effort quick" + more).out;
   };
   const std::string note = "they learn a little otherwise";
-  CHECK_THAT(said({"--set", "optimizer.embedding=rowwise_adagrad"}), Contains("column_wise"));
-  CHECK_THAT(said({"--set", "optimizer.embedding=rowwise_adagrad"}), Contains(note));
-  CHECK_THAT(said({"--set", "optimizer.embedding=sgd"}), Contains("column_wise") && !Contains(note));
+  CHECK_THAT(said("--set optimizer.embedding=rowwise_adagrad"),
+             Contains("column_wise") && Contains(note));
+  CHECK_THAT(said("--set optimizer.embedding=sgd"), Contains("column_wise") && !Contains(note));
 }
 
 TEST_CASE("predict says what adapters stand on, sweep what steps lie between", "[cli]") {
@@ -618,10 +532,8 @@ TEST_CASE("predict says what adapters stand on, sweep what steps lie between", "
                       "batch.micro=1", R"(lora={"rank": 8})", "formats.frozen=nf4"},
                      {}));
   CHECK_THAT(adapters.out, Contains("LoRA rank 8 on nf4 weights"));
-  const std::vector<std::string> job{"workload=llama3-8b", "system=dgx-h100", "devices=8,16",
-                                     "batch.global=64", "parallel.zero=3"};
+  const Words job =
+      "workload=llama3-8b system=dgx-h100 devices=8,16 batch.global=64 parallel.zero=3";
   CHECK_THAT(call(with_sets("sweep", job, {})).out, Contains("90 % interval"));
-  std::vector<std::string> own = job;
-  own.emplace_back("stack=none");
-  CHECK_THAT(call(with_sets("sweep", own, {})).out, !Contains("90 % interval"));
+  CHECK_THAT(call(with_sets("sweep", job + "stack=none")).out, !Contains("90 % interval"));
 }

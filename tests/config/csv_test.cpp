@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "core/input/csv.h"
-#include "folder.h"
+#include "tests/folder.h"
 
 using namespace stepcast;
 using Catch::Matchers::Contains;
@@ -85,17 +85,17 @@ TEST_CASE("records across the pieces of a large file are whole", "[config][csv]"
 }
 
 TEST_CASE("columns are found by name", "[config][csv]") {
-  const config::test::Folder folder("csv");
-  CsvTable table(folder.write("t.csv", "b,a\n1,2\n3\n"), "the example");
+  const fixtures::Folder folder;
+  CsvTable table(folder.file("t.csv", "b,a\n1,2\n3\n"), "the example");
   CHECK(table.columns() == Record{"a", "b"});
   REQUIRE(table.next());
   CHECK(table.text("a") == "2");
   REQUIRE(table.next());
   CHECK(table.text("a").empty());  // the row is shorter than the header
-  CHECK(table.place() == (folder.path / "t.csv").string() + ":3");
+  CHECK(table.place() == (folder.path() / "t.csv").string() + ":3");
   CHECK_THROWS_WITH(table.text("c"), Contains("no column 'c'") && Contains("the example"));
-  CHECK_THROWS_WITH(CsvTable(folder.write("e.csv", "\n"), "x"), Contains("is empty"));
-  CHECK_THROWS_AS(CsvTable(folder.path / "none.csv", "x"), InputError);
+  CHECK_THROWS_WITH(CsvTable(folder.file("e.csv", "\n"), "x"), Contains("is empty"));
+  CHECK_THROWS_AS(CsvTable(folder.path() / "none.csv", "x"), InputError);
   CHECK(is_csv_name("a/t.csv.zst"));
   CHECK(is_csv_name("t.csv"));
   CHECK_FALSE(is_csv_name("t.json.gz"));

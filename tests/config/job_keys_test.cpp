@@ -11,6 +11,7 @@
 #include "core/config/config.h"
 #include "core/config/job_keys.h"
 #include "core/error.h"
+#include "tests/words.h"
 
 namespace stepcast::config {
 namespace {
@@ -103,31 +104,14 @@ TEST_CASE("every key of a job has its facts", "[config][docs]") {
     paths.insert(key.path);
   }
   // One of every object.
-  for (const char* path : {"devices",
-                           "batch.micro",
-                           "parallel.tensor",
-                           "parallel.overlap.data",
-                           "parallel.zero.level",
-                           "formats.compute",
-                           "embedding.constraints.*.sharding",
-                           "optimizer.dense",
-                           "loss.chunks",
-                           "lora.rank",
-                           "sequence_lengths.mean",
-                           "flows[].every",
-                           "calibration.scale",
-                           "host.issue",
-                           "workload.heads",
-                           "workload.moe.experts",
-                           "workload.mla.kv_rank",
-                           "workload.tables[].rows",
-                           "workload.interaction.rank",
-                           "workload.convolutions[].kernel",
-                           "access.zipf",
-                           "system.fabric[].bandwidth",
-                           "system.tiers[].capacity",
-                           "system.device.memory",
-                           "system.device.fitted.*.constants"}) {
+  for (const std::string& path : fixtures::words_of(
+           "devices batch.micro parallel.tensor parallel.overlap.data parallel.zero.level "
+           "formats.compute embedding.constraints.*.sharding optimizer.dense loss.chunks "
+           "lora.rank sequence_lengths.mean flows[].every calibration.scale host.issue "
+           "workload.heads workload.moe.experts workload.mla.kv_rank workload.tables[].rows "
+           "workload.interaction.rank workload.convolutions[].kernel access.zipf "
+           "system.fabric[].bandwidth system.tiers[].capacity system.device.memory "
+           "system.device.fitted.*.constants")) {
     CHECK(paths.count(path) == 1);
   }
 }

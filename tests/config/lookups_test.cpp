@@ -7,14 +7,14 @@
 #include "core/config/access_files.h"
 #include "core/config/config.h"
 #include "core/error.h"
-#include "folder.h"
 #include "interop/import.h"
+#include "tests/folder.h"
 #include "tests/packed.h"
 
 using namespace stepcast;
 using namespace stepcast::config;
 using Catch::Matchers::Contains;
-using stepcast::config::test::Folder;
+using stepcast::fixtures::Folder;
 using Ids = std::vector<std::int64_t>;
 
 namespace {
@@ -62,31 +62,31 @@ std::string npy(const std::vector<T>& values, const std::string& shape, int vers
 }  // namespace
 
 TEST_CASE("ids are read from arrays of NumPy", "[config][lookups]") {
-  const Folder folder("npy");
+  const Folder folder;
   const Ids expected{3, 0, 70000, 3};
   for (const int version : {1, 2, 3}) {
-    CHECK(read(folder.write("a.npy", npy<std::int64_t>(expected, "(4,)", version))) == expected);
+    CHECK(read(folder.file("a.npy", npy<std::int64_t>(expected, "(4,)", version))) == expected);
   }
-  CHECK(read(folder.write("a32.npy", npy<std::int32_t>({3, 0, 70000, 3}, "(4,)"))) == expected);
-  CHECK(read(folder.write("u8.npy", npy<std::uint8_t>({3, 200}, "(2,)", 1, "|u1"))) == Ids{3, 200});
+  CHECK(read(folder.file("a32.npy", npy<std::int32_t>({3, 0, 70000, 3}, "(4,)"))) == expected);
+  CHECK(read(folder.file("u8.npy", npy<std::uint8_t>({3, 200}, "(2,)", 1, "|u1"))) == Ids{3, 200});
   // Two samples of three columns: a column is a table, all of them are bags of three.
-  const auto two = folder.write("m.npy", npy<std::int32_t>({1, 2, 3, 4, 5, 6}, "(2, 3)"));
-  CHECK(read(two.string() + ":1") == Ids{2, 5});
-  CHECK(bags(two.string() + ":1").empty());
+  const auto two = folder.file("m.npy", npy<std::int32_t>({1, 2, 3, 4, 5, 6}, "(2, 3)"));
+  CHECK(read(two + ":1") == Ids{2, 5});
+  CHECK(bags(two + ":1").empty());
   CHECK(read(two) == Ids{1, 2, 3, 4, 5, 6});
   CHECK(bags(two) == Ids{0, 3});
-  rejected(two.string() + ":3", "no such column, expected 0 to 2");
-  rejected(two.string() + ":x", "found \"x\", expected the number of a column");
-  rejected(folder.write("f.npy", npy<float>({1, 2}, "(2,)", 1, "<f4")), "elements of type <f4");
-  rejected(folder.write("be.npy", npy<std::int64_t>({1}, "(1,)", 1, ">i8")), "type >i8");
-  rejected(folder.write("fo.npy", npy<std::int64_t>({1, 2}, "(1, 2)", 1, "", "True")), "Fortran");
-  rejected(folder.write("v9.npy", npy<std::int64_t>({1}, "(1,)", 9)), "version 9");
-  rejected(folder.write("cut.npy", npy<std::int64_t>({1, 2}, "(3,)")),
+  rejected(two + ":3", "no such column, expected 0 to 2");
+  rejected(two + ":x", "found \"x\", expected the number of a column");
+  rejected(folder.file("f.npy", npy<float>({1, 2}, "(2,)", 1, "<f4")), "elements of type <f4");
+  rejected(folder.file("be.npy", npy<std::int64_t>({1}, "(1,)", 1, ">i8")), "type >i8");
+  rejected(folder.file("fo.npy", npy<std::int64_t>({1, 2}, "(1, 2)", 1, "", "True")), "Fortran");
+  rejected(folder.file("v9.npy", npy<std::int64_t>({1}, "(1,)", 9)), "version 9");
+  rejected(folder.file("cut.npy", npy<std::int64_t>({1, 2}, "(3,)")),
            "the data end after 2 of 3 values");
-  rejected(folder.write("big.npy", npy<std::int64_t>({1}, "(9223372036854775807, 9)")), "no shape");
-  rejected(folder.write("neg.npy", npy<std::int64_t>({1, -4}, "(2,)")), "id -4 at position 1");
-  rejected(folder.write("none.npy", npy<std::int64_t>({}, "(0,)")), "no ids");
-  rejected(folder.write("cube.npy", npy<std::int64_t>({1}, "(1, 1, 1)")), "3 dimensions");
+  rejected(folder.file("big.npy", npy<std::int64_t>({1}, "(9223372036854775807, 9)")), "no shape");
+  rejected(folder.file("neg.npy", npy<std::int64_t>({1, -4}, "(2,)")), "id -4 at position 1");
+  rejected(folder.file("none.npy", npy<std::int64_t>({}, "(0,)")), "no ids");
+  rejected(folder.file("cube.npy", npy<std::int64_t>({1}, "(1, 1, 1)")), "3 dimensions");
 }
 
 TEST_CASE("ids of many tables are read from what torch.save and numpy.savez wrote",
@@ -111,40 +111,40 @@ TEST_CASE("ids of many tables are read from what torch.save and numpy.savez wrot
   rejected(recorded("multi_hot.npz") + ":z", "it holds 0, 1");
   rejected(recorded("module.pt"), "holds torch.nn.modules.linear.Linear, expected tensors");
 
-  const Folder folder("torch");
+  const Folder folder;
   const std::string bytes = bytes_of(recorded("fbgemm.pt"));
   REQUIRE(bytes.size() > 1000);
-  CHECK(read(folder.write("x.pt.gz", packed_text(bytes, "gzip")).string() + ":1") == Ids{1, 2, 3});
-  CHECK(read(folder.write("x.pt.zst", packed_text(bytes, "zstd")).string() + ":1") == Ids{1, 2, 3});
-  rejected(folder.write("cut.pt", bytes.substr(0, 500)).string() + ":1", "end early");
+  CHECK(read(folder.file("x.pt.gz", packed_text(bytes, "gzip")) + ":1") == Ids{1, 2, 3});
+  CHECK(read(folder.file("x.pt.zst", packed_text(bytes, "zstd")) + ":1") == Ids{1, 2, 3});
+  rejected(folder.file("cut.pt", bytes.substr(0, 500)) + ":1", "end early");
   std::string flipped = bytes;
   flipped[bytes.find("\x05\0\0\0\0\0\0\0\x06")] = 4;  // an id: its checksum fails
-  rejected(folder.write("flip.pt", flipped).string() + ":0", "the packed data are damaged");
-  rejected(folder.write("old.pt", std::string("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.", 15)),
+  rejected(folder.file("flip.pt", flipped) + ":0", "the packed data are damaged");
+  rejected(folder.file("old.pt", std::string("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.", 15)),
            "before 1.6");
   // A file whose own name has a colon.
-  CHECK(read(folder.write("a:1", "7\n")) == Ids{7});
+  CHECK(read(folder.file("a:1", "7\n")) == Ids{7});
 }
 
 TEST_CASE("offsets of several tables in one file give the bags of one", "[config][lookups]") {
-  const Folder folder("offsets");
-  const auto ids = folder.write("i.bin", raw<std::int64_t>({5, 6, 7, 1, 2, 3})).string();
+  const Folder folder;
+  const auto ids = folder.file("i.bin", raw<std::int64_t>({5, 6, 7, 1, 2, 3}));
   // Two tables of three samples: 2 x 3 + 1.
-  (void)folder.write("i.bin.offsets", npy<std::int32_t>({0, 2, 2, 3, 4, 6, 6}, "(7,)"));
+  folder.file("i.bin.offsets", npy<std::int32_t>({0, 2, 2, 3, 4, 6, 6}, "(7,)"));
   CHECK(read(ids + ":0of2") == Ids{5, 6, 7});
   CHECK(read(ids + ":1of2") == Ids{1, 2, 3});
   CHECK(bags(ids + ":1of2") == Ids{0, 1, 3});
   CHECK(recorded_pooling(ids + ":0of2", 3, "x").value() == Approx(1));
   rejected(ids + ":0of4", "holds 7 offsets, expected a whole number for each of 4 tables");
   rejected(ids + ":1", "holds plain ids; found \"1\"");
-  const auto text = folder.write("i.txt", "5\n6\n7\n1\n2\n3\n").string();
-  (void)folder.write("i.txt.offsets", "0\n2\n2\n3\n4\n9\n9\n");
+  const auto text = folder.file("i.txt", "5\n6\n7\n1\n2\n3\n");
+  folder.file("i.txt.offsets", "0\n2\n2\n3\n4\n9\n9\n");
   rejected(text + ":1of2", "the bags of table 1 take ids 3 to 9");
 }
 
 TEST_CASE("ids are read from texts with headers, commas and columns", "[config][lookups]") {
-  const Folder folder("text");
-  const auto text = [&](const std::string& s) { return folder.write("t.csv", s).string(); };
+  const Folder folder;
+  const auto text = [&](const std::string& s) { return folder.file("t.csv", s); };
   CHECK(read(text("\xef\xbb\xbfitem_id\r\n3\r\n5\r\n")) == Ids{3, 5});
   CHECK(read(text("3,0,70000")) == Ids{3, 0, 70000});
   rejected(text("3,0\n7\n1;2\n"), "line 3: found \"1;2\"");
@@ -161,13 +161,13 @@ TEST_CASE("ids are read from texts with headers, commas and columns", "[config][
   rejected(text("a,b\n1,2\n3\n") + ":a", "line 3: found 1 values, expected 2");
   rejected(text("a,b\n1,2\n,4\n") + ":a", "line 3: column a: is empty");
   rejected(text("id\n"), "no ids");
-  CHECK(read(folder.write("t.gz", packed_text(table, "gzip")).string() + ":user") == Ids{1, 2});
-  CHECK(read(folder.write("t.zst", packed_text("4\n5\n", "zstd"))) == Ids{4, 5});
-  rejected(folder.write("t.parquet", "PAR1...."), "pandas.read_parquet(");
+  CHECK(read(folder.file("t.gz", packed_text(table, "gzip")) + ":user") == Ids{1, 2});
+  CHECK(read(folder.file("t.zst", packed_text("4\n5\n", "zstd"))) == Ids{4, 5});
+  rejected(folder.file("t.parquet", "PAR1...."), "pandas.read_parquet(");
 }
 
 TEST_CASE("categories of Criteo click logs are ids by column", "[config][lookups]") {
-  const Folder folder("criteo");
+  const Folder folder;
   std::string log;
   for (const char* category : {"68fd1e64", "05db9164", "", "68fd1e64"}) {
     log += "0\t1\t\t-1";
@@ -178,7 +178,7 @@ TEST_CASE("categories of Criteo click logs are ids by column", "[config][lookups
     }
     log += "\n";
   }
-  const std::string file = folder.write("day_0.gz", packed_text(log, "gzip")).string();
+  const std::string file = folder.file("day_0.gz", packed_text(log, "gzip"));
   const Ids hashed{0x68fd1e64, 0x05db9164, 0, 0x68fd1e64};  // one that is missing is 0
   CHECK(read(file + ":C1") == hashed);
   CHECK(read(file + ":14") == hashed);
@@ -190,7 +190,7 @@ TEST_CASE("categories of Criteo click logs are ids by column", "[config][lookups
   rejected(file + ":C27", "no column \"C27\"; expected label to C26");
   rejected(file, "say which column holds the ids");
   // The same categories under a header.
-  CHECK(read(folder.write("c.csv", "label,C1\n0,68fd1e64\n1,00000007\n").string() + ":C1") ==
+  CHECK(read(folder.file("c.csv", "label,C1\n0,68fd1e64\n1,00000007\n") + ":C1") ==
         Ids{0x68fd1e64, 7});
 }
 

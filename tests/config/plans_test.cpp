@@ -1,11 +1,11 @@
 #include <catch2/catch.hpp>
-#include <filesystem>
 
 #include "core/access/row_order.h"
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/job/plan_settings.h"
 #include "core/whole_file.h"
+#include "tests/folder.h"
 
 using namespace stepcast;
 using namespace stepcast::config;
@@ -114,17 +114,14 @@ TEST_CASE("a plan says which rows are hot: by id, by a seed or by a recording", 
   CHECK(*again(seeded).tables[0].order == *seeded.tables[0].order);
 
   // A long list stands in its recording, by name and hash: 70,000 ids, each once but 5 twice.
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / "stepcast-test-hot-rows";
-  std::filesystem::create_directories(folder);
-  const std::filesystem::path file = folder / "ids.txt";
+  const fixtures::Folder folder;
   std::vector<std::int64_t> ids;
   std::string text = "5\n";
   for (std::int64_t id = 0; id < 70'000; ++id) {
     ids.push_back(id);
     text += std::to_string(id) + "\n";
   }
-  write_whole_file(file, text);
+  const std::string file = folder.file("ids.txt", text);
   EmbeddingPlan plan = seeded;
   plan.tables.resize(1);
   plan.tables[0].shards[0].rows = {0, 70'000};
@@ -132,18 +129,17 @@ TEST_CASE("a plan says which rows are hot: by id, by a seed or by a recording", 
   std::swap(ids[0], ids[5]);  // the hottest first, ties by id
   std::rotate(ids.begin() + 1, ids.begin() + 5, ids.begin() + 6);
   plan.tables[0].order = std::make_shared<const RowOrder>(RowOrder::listed(100'000, ids));
-  plan.tables[0].order_file = file.string();
+  plan.tables[0].order_file = file;
   const std::string written = plan_to_json(plan);
-  CHECK_THAT(written, Contains("\"indices\": \"" + file.string() + "\"") && Contains("\"hash\""));
+  CHECK_THAT(written, Contains("\"indices\": \"" + file + "\"") && Contains("\"hash\""));
   CHECK(written.size() < 2000);
   const EmbeddingPlan read = read_plan(text_source(written, "plan.json"));
   CHECK(*read.tables[0].order == *plan.tables[0].order);
   CHECK(plan_to_json(read) == written);
   // Another recording under that name is not taken for the old one.
-  write_whole_file(file, "7\n7\n" + text);  // 7 is the hottest now
+  folder.file("ids.txt", "7\n7\n" + text);  // 7 is the hottest now
   CHECK_THROWS_WITH(read_plan(text_source(written, "plan.json")),
                     Contains("tables[0].hot.hash") && Contains("plan again"));
-  std::filesystem::remove_all(folder);
 
   CHECK_THROWS_WITH(job_with(with("{\"ids\": [7, 100]}")), Contains("tables[0].hot.ids[1]"));
   CHECK_THROWS_WITH(job_with(with("{\"ids\": [7, 7]}")),

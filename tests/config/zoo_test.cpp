@@ -6,6 +6,7 @@
 #include "core/config/config.h"
 #include "core/config/document.h"
 #include "core/error.h"
+#include "tests/words.h"
 
 using namespace stepcast;
 using namespace stepcast::config;
@@ -25,41 +26,12 @@ std::set<std::string> names(const std::vector<Entry>& entries) {
 
 TEST_CASE("the library holds every device and system of the contract", "[config][zoo]") {
   const auto devices = names(list_devices(kLibrary));
-  for (const char* d : {"v100-sxm2-16gb",
-                        "v100-sxm2-32gb",
-                        "v100-sxm3-32gb",
-                        "v100-pcie-32gb",
-                        "p100",
-                        "p4",
-                        "t4",
-                        "a100-sxm-40gb",
-                        "a100-sxm-80gb",
-                        "a100-pcie-40gb",
-                        "h100-sxm-80gb",
-                        "h100-sxm-96gb",
-                        "h200-sxm-141gb",
-                        "b200-sxm",
-                        "gb200",
-                        "l40s",
-                        "b300-sxm",
-                        "gb300",
-                        "h20",
-                        "h800-sxm",
-                        "a800-sxm",
-                        "gh200",
-                        "l4",
-                        "a10",
-                        "a6000",
-                        "rtx-4090",
-                        "rtx-pro-6000",
-                        "mi300x",
-                        "mi325x",
-                        "mi355x",
-                        "mi350x",
-                        "tpu-v5p",
-                        "tpu-trillium",
-                        "tpu-v7",
-                        "trn2"}) {
+  for (const std::string& d : fixtures::words_of(
+           "v100-sxm2-16gb v100-sxm2-32gb v100-sxm3-32gb v100-pcie-32gb p100 p4 t4 "
+           "a100-sxm-40gb a100-sxm-80gb a100-pcie-40gb h100-sxm-80gb h100-sxm-96gb "
+           "h200-sxm-141gb b200-sxm gb200 l40s b300-sxm gb300 h20 h800-sxm a800-sxm gh200 l4 "
+           "a10 a6000 rtx-4090 rtx-pro-6000 mi300x mi325x mi355x mi350x tpu-v5p tpu-trillium "
+           "tpu-v7 trn2")) {
     CAPTURE(d);
     REQUIRE(devices.count(d) == 1);
     const Device device = load_device(d, kLibrary);

@@ -1,5 +1,4 @@
 // Tables of TorchRec collections and of HugeCTR as workloads and jobs.
-#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -13,6 +12,7 @@
 #include "core/error.h"
 #include "core/job/layers.h"
 #include "interop/import.h"
+#include "tests/folder.h"
 
 using namespace stepcast;
 using Catch::Matchers::Contains;
@@ -251,21 +251,20 @@ TEST_CASE("the published DeepRecSys files are read, rm1 to rm3 as the zoo has th
 }
 
 TEST_CASE("a collection stands where a workload stands", "[config][torchrec]") {
-  const auto file = std::filesystem::temp_directory_path() /
-                    ("stepcast_tables_" + std::to_string(getpid()) + ".json");
-  std::ofstream(file) << collection(table("a"), R"(, "batch_size": 4, "world_size": 2)");
+  const fixtures::Folder folder;
+  const std::string file =
+      folder.file("tables.json", collection(table("a"), R"(, "batch_size": 4, "world_size": 2)"));
   const Job job = config::load_job(
-      config::text_source(R"({"workload": ")" + file.string() + R"(", "system": "dgx-h100"})", "j"),
-      {}, kLibrary);
+      config::text_source(R"({"workload": ")" + file + R"(", "system": "dgx-h100"})", "j"), {},
+      kLibrary);
   CHECK(job.batch.global == 8);
   CHECK(interop::describes_model(config::text_source(collection(table("a")), "")));
   const std::string json =
       interop::import_to_json(config::text_source(collection(table("a")), "ebc.json"));
   CHECK(job_of(json, {"batch.global=8"}).workload.layered()->tables.size() == 1);
-  std::ofstream(file) << collection(table("a"), R"(, "local_world_size": 8)");
-  CHECK_THROWS_WITH(config::load_workload(file.string(), kLibrary),
+  folder.file("tables.json", collection(table("a"), R"(, "local_world_size": 8)"));
+  CHECK_THROWS_WITH(config::load_workload(file, kLibrary),
                     Contains("devices_per_machine") && Contains("give this file as the job"));
-  std::filesystem::remove(file);
 }
 
 TEST_CASE("tables that no command can use are not shown either", "[config][torchrec]") {

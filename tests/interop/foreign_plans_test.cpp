@@ -8,7 +8,7 @@
 #include "interop/hugectr/plan.h"
 #include "interop/import.h"
 #include "interop/torchrec/plan.h"
-#include "tests/config/folder.h"
+#include "tests/folder.h"
 
 using namespace stepcast;
 using Catch::Matchers::Contains;
@@ -17,9 +17,9 @@ namespace {
 
 const config::Library kLibrary = interop::library(STEPCAST_SOURCE_DIR);
 
-struct PlanFile : private config::test::Folder {
-  explicit PlanFile(const std::string& text) : Folder("foreign") { (void)write("plan.json", text); }
-  [[nodiscard]] std::string path() const { return (Folder::path / "plan.json").string(); }
+struct PlanFile : private fixtures::Folder {
+  explicit PlanFile(const std::string& text) { file("plan.json", text); }
+  [[nodiscard]] std::string path() const { return *this / "plan.json"; }
 };
 
 /// Five tables, 20 rows x 8 columns each, on 4 ranks in two machines of 2.

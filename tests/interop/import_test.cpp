@@ -1,12 +1,10 @@
-#include <unistd.h>
 #include <catch2/catch.hpp>
-#include <filesystem>
-#include <fstream>
 
 #include "core/config/config.h"
 #include "core/error.h"
 #include "core/job/parameter_count.h"
 #include "interop/import.h"
+#include "tests/folder.h"
 #include "tests/interop/imports.h"
 
 using namespace stepcast;
@@ -435,8 +433,8 @@ TEST_CASE("hybrids are read layer by layer", "[config][import][pattern]") {
   // The same layers by their names, as the file is written anew.
   std::string types = R"("sliding_attention", "sliding_attention")";
   for (int i = 0; i < 41; ++i) {
-    types += i % 2 == 0 ? R"(, "compressed_sparse_attention")"
-                        : R"(, "heavily_compressed_attention")";
+    types +=
+        i % 2 == 0 ? R"(, "compressed_sparse_attention")" : R"(, "heavily_compressed_attention")";
   }
   CHECK(imported(v4 + R"("layer_types": [)" + types + "]}").pattern == flash.pattern);
   CHECK_THROWS_WITH(imported(v4 + R"("compress_ratios": [)" + ratios.replace(0, 1, "2") + "]}"),
@@ -510,24 +508,21 @@ TEST_CASE("a config.json without what a model needs is rejected", "[config][impo
 }
 
 TEST_CASE("a job names a config.json where a workload stands", "[config][import]") {
-  const auto folder =
-      std::filesystem::temp_directory_path() / ("stepcast_import_" + std::to_string(getpid()));
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "config.json") << kMixtral;
+  const fixtures::Folder folder;
+  const std::string config = folder.file("config.json", kMixtral);
   const Job job = load_job(text_source("", "test"),
-                           {"workload=" + (folder / "config.json").string(), "system=dgx-h100",
+                           {"workload=" + config, "system=dgx-h100",
                             "batch={\"global\": 16, \"micro\": 1, \"sequence\": 4096}",
                             "workload.moe.capacity_factor=1.5", "parallel.expert=8"},
                            kLibrary);
   CHECK(job.workload.transformer()->moe->capacity_factor == 1.5);
   CHECK(job.parallel.expert == 8);
   // Or where a job stands.
-  CHECK(load_job(file_source(folder / "config.json"),
+  CHECK(load_job(file_source(config),
                  {"system=dgx-h100", "batch={\"global\": 16, \"micro\": 1, \"sequence\": 4096}"},
                  kLibrary)
             .workload.transformer()
             ->moe->per_token == 2);
-  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("how text is generated is no business of a workload", "[config][import]") {

@@ -1,13 +1,12 @@
 #include <unistd.h>
 #include <catch2/catch.hpp>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/config/config.h"
 #include "core/error.h"
 #include "interop/import.h"
+#include "tests/folder.h"
 #include "tests/interop/imports.h"
 
 using namespace stepcast;
@@ -394,18 +393,15 @@ TEST_CASE("the arguments of a launch script are read as the shell prints them",
   CHECK_THROWS_WITH(interop::import_to_json(text_source(script, "train.sh")),
                     Contains("train.sh:10: --seq-length: found '$SEQ'") ||
                         Contains("have it print the arguments (docs/how-to/import-a-model.md)"));
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("stepcast-launch-" + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "train.sh") << script;
+  const fixtures::Folder folder;
+  folder.file("train.sh", script);
   // Runs what docs/how-to/import-a-model.md shows.
-  const std::string prints = "cd " + folder.string() +
+  const std::string prints = "cd " + folder.path().string() +
                              R"( && bash -c 'torchrun() { printf "%s\n" "$@"; }; . ./train.sh')"
                              " > arguments.txt";
   REQUIRE(std::system(prints.c_str()) == 0);
   const auto made =
       nlohmann::json::parse(interop::import_to_json(file_source(folder / "arguments.txt")));
-  std::filesystem::remove_all(folder);
   CHECK(made.at("devices") == 32);
   CHECK(made.at("workload").at("layers") == 12);
   CHECK(made.at("workload").at("hidden") == 1024);

@@ -6,12 +6,12 @@
 #include "core/config/config.h"
 #include "core/error.h"
 #include "interop/import.h"
-#include "tests/config/folder.h"
+#include "tests/folder.h"
 
 using namespace stepcast;
 using namespace stepcast::config;
 using Catch::Matchers::Contains;
-using stepcast::config::test::Folder;
+using stepcast::fixtures::Folder;
 
 namespace {
 
@@ -103,11 +103,11 @@ TEST_CASE("a wrong line of a list of tables is named by file, line and table",
 }
 
 TEST_CASE("a list of tables takes recorded ids with their bags", "[config][tables]") {
-  const Folder folder("bags");
-  (void)folder.write("bags.txt", "1\n2\n3\n4\n5\n");
-  (void)folder.write("bags.txt.offsets", "0\n2\n");  // five ids in two bags
+  const Folder folder;
+  folder.file("bags.txt", "1\n2\n3\n4\n5\n");
+  folder.file("bags.txt.offsets", "0\n2\n");  // five ids in two bags
   const auto pooling = [&](const std::string& csv) {
-    const Source source = file_source(folder.write("t.csv", csv));
+    const Source source = file_source(folder.file("t.csv", csv));
     return load_job(source, {"system=dgx-h100", "batch.global=64"}, kLibrary)
         .workload.layered()
         ->tables[0]
@@ -115,9 +115,8 @@ TEST_CASE("a list of tables takes recorded ids with their bags", "[config][table
   };
   CHECK(pooling("name,rows,dim,mode,indices\na,10,4,sequence,bags.txt\n") == 2.5);
   // Workloads made of it name the file wherever they are written to.
-  const auto json =
-      nlohmann::json::parse(interop::import_to_json(file_source(folder.path / "t.csv")));
-  CHECK(json["workload"]["tables"][0]["access"]["indices"] == (folder.path / "bags.txt").string());
+  const auto json = nlohmann::json::parse(interop::import_to_json(file_source(folder / "t.csv")));
+  CHECK(json["workload"]["tables"][0]["access"]["indices"] == folder / "bags.txt");
   CHECK(pooling("name,rows,dim,pooling,indices\na,10,4,,bags.txt\n") == 2.5);
   CHECK(pooling("name,rows,dim,pooling,indices\na,10,4,2.5,bags.txt\n") == 2.5);
   CHECK_THROWS_WITH(

@@ -6,12 +6,11 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <fstream>
 
 #include "core/error.h"
-#include "core/temporary_folder.h"
 #include "models/kernels/kernel_form.h"
 #include "models/measured/op_text.h"
+#include "tests/folder.h"
 #include "tests/measured_tables.h"
 #include "tests/models/measured.h"
 
@@ -23,13 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Folder : TemporaryFolder {
-  Folder() : TemporaryFolder("stepcast-measured") {}
-  [[nodiscard]] fs::path file(const std::string& name, const std::string& text) const {
-    std::ofstream(path() / name, std::ios::binary) << text;
-    return path() / name;
-  }
-  [[nodiscard]] fs::path gzip(const std::string& name, const std::string& text) const {
+struct Folder : fixtures::Folder {
+  [[nodiscard]] std::string gzip(const std::string& name, const std::string& text) const {
     gzFile out = gzopen((path() / name).c_str(), "wb");
     gzwrite(out, text.data(), static_cast<unsigned>(text.size()));
     gzclose(out);

@@ -7,6 +7,7 @@
 #include "profiler/capture/capture_settings.h"
 #include "profiler/capture/captured_parts.h"
 #include "profiler/capture/step_marks.h"
+#include "tests/folder.h"
 #include "traces/events/rank_builder.h"
 
 namespace stepcast::profiler {
@@ -206,8 +207,8 @@ TEST_CASE("ranks that nobody told are given; doubles and gaps are said", "[profi
 }
 
 TEST_CASE("parts and states are found again", "[profiler][capture]") {
-  const fs::path out = fs::temp_directory_path() / ("stepcast_parts_" + std::to_string(getpid()));
-  const CapturedParts parts(out);
+  const fixtures::Folder folder;
+  const CapturedParts parts(folder / "out");
   CHECK(parts.processes().empty());
   CHECK(parts.recordings().empty());
   parts.write("host-1", ProcessStatus::State::kBusy, "another tool");
@@ -225,7 +226,6 @@ TEST_CASE("parts and states are found again", "[profiler][capture]") {
   CHECK(recordings[0].ranks[0].rank == -1);  // nobody told
   parts.remove();
   CHECK_FALSE(fs::exists(parts.folder()));
-  fs::remove_all(out);
 }
 
 }  // namespace

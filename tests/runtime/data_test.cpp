@@ -1,7 +1,5 @@
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "core/access/access.h"
@@ -9,6 +7,7 @@
 #include "runtime/data/batch_source.h"
 #include "runtime/data/counter_random.h"
 #include "runtime/data/dlrm_source.h"
+#include "tests/folder.h"
 #include "tests/packed.h"
 
 using namespace stepcast;
@@ -46,18 +45,6 @@ HostBatch drawn(const StepInputs& inputs, std::int32_t ranks, std::int32_t rank,
   make_batch_source(inputs, mesh, rank, 11, file)->draw(step, batch);
   return batch;
 }
-
-/// A file in the temporary folder that goes away again.
-struct File {
-  std::filesystem::path path;
-  File(const std::string& name, const std::string& text)
-      : path(std::filesystem::temp_directory_path() / ("stepcast_data_" + name)) {
-    std::ofstream(path, std::ios::binary) << text;
-  }
-  ~File() { std::filesystem::remove(path); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-};
 
 }  // namespace
 
@@ -204,16 +191,17 @@ TEST_CASE("synthetic text can be learnt and covers the vocabulary's range", "[ru
 }
 
 TEST_CASE("text files are read as bytes", "[runtime][data]") {
-  const File file("text", "the quick brown fox jumps over the lazy dog");
-  const auto batch = drawn(tokens(256, 10, 8), 1, 0, 0, file.path.string());
+  const fixtures::Folder folder;
+  const std::string file = folder.file("text", "the quick brown fox jumps over the lazy dog");
+  const auto batch = drawn(tokens(256, 10, 8), 1, 0, 0, file);
   const std::string text = "the quick brown fox jumps over the lazy dog";
   for (std::size_t s = 0; s < 8; ++s) {
     const std::string piece(batch.tokens.begin() + static_cast<std::ptrdiff_t>(s * 11),
                             batch.tokens.begin() + static_cast<std::ptrdiff_t>((s + 1) * 11));
     CHECK(text.find(piece) != std::string::npos);
   }
-  CHECK_THROWS_AS(drawn(tokens(100, 10, 8), 1, 0, 0, file.path.string()), InputError);
-  CHECK_THROWS_AS(drawn(tokens(256, 43, 8), 1, 0, 0, file.path.string()), InputError);
+  CHECK_THROWS_AS(drawn(tokens(100, 10, 8), 1, 0, 0, file), InputError);
+  CHECK_THROWS_AS(drawn(tokens(256, 43, 8), 1, 0, 0, file), InputError);
   CHECK_THROWS_AS(drawn(tokens(256, 10, 8), 1, 0, 0, "/no/such/file"), InputError);
 }
 
@@ -232,8 +220,9 @@ TEST_CASE("Criteo lines become samples", "[runtime][data]") {
   const StepInputs inputs = clicks(4);
   const std::string three =
       line("1", "05db9164") + "\r\n" + line("0", "") + "\n" + line("0", "05db9164");
-  const File good("criteo", three);
-  const auto batch = drawn(inputs, 1, 0, 0, good.path.string());  // 3 lines: the 4th starts over
+  const fixtures::Folder folder;
+  const std::string good = folder.file("criteo", three);
+  const auto batch = drawn(inputs, 1, 0, 0, good);  // 3 lines: the 4th starts over
   CHECK(batch.labels == std::vector<float>{1, 0, 0, 1});
   CHECK(batch.dense[0] == 0.0F);
   CHECK(batch.dense[1] == 0.0F);  // empty
@@ -244,24 +233,25 @@ TEST_CASE("Criteo lines become samples", "[runtime][data]") {
         std::vector<std::int64_t>{0x05db9164 % 1000, 0, 0x05db9164 % 1000, 0x05db9164 % 1000});
   CHECK(batch.lookups[1] == std::vector<std::int64_t>(4, 0x68fd1e64 % 50));
   CHECK(batch.offsets[2] == std::vector<std::int64_t>{0, 1, 2, 3, 4});
-  const File zstd("criteo.zst", packed_text(three, "zstd"));
-  CHECK(drawn(inputs, 1, 0, 0, zstd.path.string()).lookups == batch.lookups);
+  const std::string zstd = folder.file("criteo.zst", packed_text(three, "zstd"));
+  CHECK(drawn(inputs, 1, 0, 0, zstd).lookups == batch.lookups);
   const std::string packed = packed_text(three, "zstd");
-  const File cut("criteo_cut.zst", packed.substr(0, packed.size() / 2));
-  CHECK_THROWS_AS(drawn(inputs, 1, 0, 0, cut.path.string()), InputError);
+  const std::string cut = folder.file("criteo_cut.zst", packed.substr(0, packed.size() / 2));
+  CHECK_THROWS_AS(drawn(inputs, 1, 0, 0, cut), InputError);
 
-  const File short_line("criteo_short", line("1", "a") + "\n0\t1\t2\n");
-  CHECK_THROWS_WITH(drawn(inputs, 1, 0, 0, short_line.path.string()),
+  const std::string short_line = folder.file("criteo_short", line("1", "a") + "\n0\t1\t2\n");
+  CHECK_THROWS_WITH(drawn(inputs, 1, 0, 0, short_line),
                     Catch::Contains(":2") && Catch::Contains("3 columns"));
   // Beyond 64 bits: the third integer, which was "-3".
   std::string large = line("1", "a");
   large.replace(large.find("-3"), 2, "99999999999999999999");
-  const File beyond("criteo_large", large);
-  CHECK_THROWS_WITH(drawn(inputs, 1, 0, 0, beyond.path.string()),
+  const std::string beyond = folder.file("criteo_large", large);
+  CHECK_THROWS_WITH(drawn(inputs, 1, 0, 0, beyond),
                     Catch::Contains(":1") && Catch::Contains("'99999999999999999999' in column 4"));
-  const File category("criteo_category", line("1", "a") + "\n" + line("1", "user7"));
-  CHECK_THROWS_WITH(drawn(inputs, 1, 0, 0, category.path.string()),
+  const std::string category =
+      folder.file("criteo_category", line("1", "a") + "\n" + line("1", "user7"));
+  CHECK_THROWS_WITH(drawn(inputs, 1, 0, 0, category),
                     Catch::Contains(":2") && Catch::Contains("'user7' in column 15; expected"));
-  const File label("criteo_label", line("yes", "a"));
-  CHECK_THROWS_WITH(drawn(inputs, 1, 0, 0, label.path.string()), Catch::Contains("label 'yes'"));
+  const std::string label = folder.file("criteo_label", line("yes", "a"));
+  CHECK_THROWS_WITH(drawn(inputs, 1, 0, 0, label), Catch::Contains("label 'yes'"));
 }

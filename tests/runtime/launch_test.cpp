@@ -2,12 +2,12 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <fstream>
 #include <future>
 
 #include "core/error.h"
 #include "runtime/launch.h"
 #include "runtime/mpi/watchdog.h"
+#include "tests/folder.h"
 
 using namespace stepcast;
 using namespace stepcast::runtime;
@@ -15,24 +15,18 @@ using namespace stepcast::runtime;
 namespace {
 
 /// A folder with an `mpirun` that runs the given shell text.
-struct FakeMpirun {
-  std::filesystem::path folder;
-  FakeMpirun(const std::string& name, const std::string& script)
-      : folder(std::filesystem::temp_directory_path() / ("stepcast_launch_" + name)) {
-    std::filesystem::create_directories(folder);
-    std::ofstream(folder / "mpirun") << "#!/bin/sh\n" << script << "\n";
-    std::filesystem::permissions(folder / "mpirun", std::filesystem::perms::owner_all);
+struct FakeMpirun : fixtures::Folder {
+  explicit FakeMpirun(const std::string& script) {
+    std::filesystem::permissions(file("mpirun", "#!/bin/sh\n" + script + "\n"),
+                                 std::filesystem::perms::owner_all);
   }
-  ~FakeMpirun() { std::filesystem::remove_all(folder); }
-  FakeMpirun(const FakeMpirun&) = delete;
-  FakeMpirun& operator=(const FakeMpirun&) = delete;
   [[nodiscard]] LaunchResult run() const {
     LaunchRequest request;
     request.executable = "/bin/true";
     request.arguments = {"run", "a job.json"};
     request.ranks = 3;
     request.cores = 2;
-    request.environment = {"PATH=/nowhere:" + folder.string() + ":/usr/bin:/bin"};
+    request.environment = {"PATH=/nowhere:" + path().string() + ":/usr/bin:/bin"};
     return run_under_mpirun(request);
   }
 };
@@ -43,14 +37,14 @@ TEST_CASE("exit codes of ranks survive mpirun, all else becomes 4", "[runtime][l
   const auto [code, expected] = GENERATE(table<int, int>(
       {{0, 0}, {2, 2}, {3, 3}, {4, 4}, {70, 70}, {1, 1}, {5, 4}, {137, 4}, {213, 4}}));
   CAPTURE(code);
-  const FakeMpirun fake("codes", "exit " + std::to_string(code));
+  const FakeMpirun fake("exit " + std::to_string(code));
   const LaunchResult result = fake.run();
   CHECK(result.exit_code == expected);
   CHECK(result.message.empty() == (code <= 1));
 }
 
 TEST_CASE("a killed mpirun is a failed run and says which signal", "[runtime][launch]") {
-  const FakeMpirun fake("killed", "kill -9 $$");
+  const FakeMpirun fake("kill -9 $$");
   const LaunchResult result = fake.run();
   CHECK(result.exit_code == 4);
   CHECK_THAT(result.message, Catch::Contains("signal 9"));
@@ -58,13 +52,13 @@ TEST_CASE("a killed mpirun is a failed run and says which signal", "[runtime][la
 
 TEST_CASE("the ranks get what they need", "[runtime][launch]") {
   // More ranks than cores yield when idle; the arguments arrive as they were, spaces included.
-  const FakeMpirun fake("words",
-                        "test \"$OMP_NUM_THREADS\" = 1 || exit 11\n"
-                        "test \"$OMPI_MCA_mpi_yield_when_idle\" = 1 || exit 12\n"
-                        "test \"$OMPI_ALLOW_RUN_AS_ROOT\" = 1 || exit 13\n"
-                        "test \"$2\" = 3 || exit 14\n"
-                        "for last; do :; done; test \"$last\" = 'a job.json' || exit 15\n"
-                        "exit 0");
+  const FakeMpirun fake(
+      "test \"$OMP_NUM_THREADS\" = 1 || exit 11\n"
+      "test \"$OMPI_MCA_mpi_yield_when_idle\" = 1 || exit 12\n"
+      "test \"$OMPI_ALLOW_RUN_AS_ROOT\" = 1 || exit 13\n"
+      "test \"$2\" = 3 || exit 14\n"
+      "for last; do :; done; test \"$last\" = 'a job.json' || exit 15\n"
+      "exit 0");
   CHECK(fake.run().message == "");
 }
 

@@ -6,6 +6,7 @@
 #include "core/graph/op.h"
 #include "core/graph/program.h"
 #include "studies/predict/predict.h"
+#include "tests/jobs.h"
 #include "workloads/build_graph.h"
 
 using namespace stepcast;
@@ -14,12 +15,11 @@ using namespace stepcast::studies;
 namespace {
 
 Job dlrm(const std::string& pipeline) {
-  return config::load_job(
-      config::text_source("", "test"),
-      {"workload=mlperf-dlrm-v2", "system=dgx-h100", "devices=8", "batch.global=65536",
-       "embedding.plan=table_wise", "parallel.overlap.output_all_to_all=true",
-       "parallel.overlap.dense_all_reduce=true", "parallel.dlrm_pipeline=" + pipeline},
-      {STEPCAST_SOURCE_DIR});
+  return fixtures::zoo_job(
+      "mlperf-dlrm-v2", "dgx-h100",
+      {"devices=8", "batch.global=65536", "embedding.plan=table_wise",
+       "parallel.overlap.output_all_to_all=true", "parallel.overlap.dense_all_reduce=true",
+       "parallel.dlrm_pipeline=" + pipeline});
 }
 
 std::map<std::string, std::int64_t> executions(const StepPrediction& p) {
@@ -67,13 +67,9 @@ TEST_CASE("sparse_dist hides the input of the next batch", "[studies][dlrm]") {
 }
 
 TEST_CASE("the sparse half cannot run ahead of a transformer", "[studies][dlrm]") {
-  CHECK_THROWS_AS(config::load_job(config::text_source("", "test"),
-                                   {"workload=gpt3-175b", "system=dgx-a100-80gb",
-                                    "parallel.dlrm_pipeline=fused"},
-                                   {STEPCAST_SOURCE_DIR}),
+  CHECK_THROWS_AS(fixtures::zoo_job("gpt3-175b", "dgx-a100-80gb", "parallel.dlrm_pipeline=fused"),
                   InputError);
   CHECK(dlrm("fused").parallel.dlrm_pipeline == DlrmPipeline::kFused);
-  const std::string text = config::job_to_json(dlrm("prefetch"));
-  CHECK(config::load_job(config::text_source(text, "resolved"), {}, {STEPCAST_SOURCE_DIR})
-            .parallel.dlrm_pipeline == DlrmPipeline::kPrefetch);
+  CHECK(fixtures::loaded({}, config::job_to_json(dlrm("prefetch"))).parallel.dlrm_pipeline ==
+        DlrmPipeline::kPrefetch);
 }

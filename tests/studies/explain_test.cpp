@@ -4,6 +4,7 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
+#include "tests/jobs.h"
 #include "traces/native/native_trace.h"
 
 using namespace stepcast;
@@ -11,13 +12,9 @@ using namespace stepcast::studies;
 
 namespace {
 
-const std::string kRoot = STEPCAST_SOURCE_DIR;
-
-Job job_with(std::vector<std::string> more) {
-  std::vector<std::string> all{"workload=gpt-22b",  "system=dgx-a100-80gb", "devices=16",
-                               "parallel.tensor=4", "batch.global=64",      "batch.micro=2"};
-  all.insert(all.end(), more.begin(), more.end());
-  return config::load_job(config::text_source("", "test"), all, {kRoot});
+Job job_with(const fixtures::Words& more) {
+  return fixtures::zoo_job("gpt-22b", "dgx-a100-80gb",
+                           "devices=16 parallel.tensor=4 batch.global=64 batch.micro=2" + more);
 }
 
 Job change(const Job& base, const std::vector<config::Difference>& changes) {
@@ -25,7 +22,7 @@ Job change(const Job& base, const std::vector<config::Difference>& changes) {
   for (const config::Difference& d : changes) {
     overrides.push_back(d.key + "=" + d.after);
   }
-  return config::load_job(config::text_source(config::job_to_json(base), "A"), overrides, {kRoot});
+  return fixtures::loaded(overrides, config::job_to_json(base));
 }
 
 Seconds sum_of_deltas(const Explanation& e) {
@@ -71,7 +68,7 @@ TEST_CASE("changes that are no job alone are taken together", "[studies][explain
 }
 
 TEST_CASE("recordings are explained by op, and beside a prediction", "[studies][explain]") {
-  const traces::GraphRun two = traces::read_native(kRoot + "/traces/recorded/gpt-2");
+  const traces::GraphRun two = traces::read_native(STEPCAST_SOURCE_DIR "/traces/recorded/gpt-2");
   const traces::MeasuredRun run = traces::measured_run(two);
   const StepAccount measured = account_of(run);
   double mean = 0;
@@ -81,8 +78,7 @@ TEST_CASE("recordings are explained by op, and beside a prediction", "[studies][
         to_seconds(SimTime{rank.end - rank.begin}).base() / static_cast<double>(run.steps.size());
   }
   CHECK(measured.step.base() == Approx(mean).epsilon(1e-9));
-  const Job job = config::load_job(config::text_source(two.job, "trace"), {}, {kRoot});
-  const Explanation e = explain(account_of(job), measured);
+  const Explanation e = explain(account_of(fixtures::loaded({}, two.job)), measured);
   CHECK(e.by_name);  // a prediction and its recording share op names
   CHECK(sum_of_deltas(e).base() == Approx((e.b.step - e.a.step).base()).epsilon(1e-9));
 }

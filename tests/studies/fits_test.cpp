@@ -3,6 +3,7 @@
 
 #include "simulator/reports/framework_memory.h"
 #include "studies/predict/predict.h"
+#include "tests/jobs.h"
 #include "tests/planner/parallel_jobs.h"
 
 using namespace stepcast;
@@ -10,9 +11,7 @@ using namespace stepcast::studies;
 
 namespace {
 
-Job loaded(const std::vector<std::string>& settings) {
-  return config::load_job(config::text_source("{}", "test"), settings, planner::testing::kLibrary);
-}
+using fixtures::zoo_job;
 
 simulator::Fit fit_of(const Job& job) {
   return simulator::fit_of(
@@ -23,8 +22,8 @@ simulator::Fit fit_of(const Job& job) {
 }  // namespace
 
 TEST_CASE("a step over by less than the method errs by is unlikely to fit", "[studies][fits]") {
-  Job job = loaded({"workload=llama3-8b", "system=dgx-h100", "devices=8", "batch.global=8",
-                    "batch.sequence=4096", "parallel.zero=1"});
+  Job job = zoo_job("llama3-8b", "dgx-h100",
+                    "devices=8 batch.global=8 batch.sequence=4096 parallel.zero=1");
   const double margin = simulator::memory_margin(job.system.device);
   const double above = simulator::memory_overestimate(job.system.device);
   CHECK(above > 0);
@@ -58,7 +57,7 @@ TEST_CASE("a step over by less than the method errs by is unlikely to fit", "[st
 TEST_CASE("runs that were reported to be out of memory do not fit", "[studies][fits]") {
   SECTION("torchtitan#1789: DeepSeek-V3 16B, 8 sequences a device, full checkpointing, 8 H100") {
     CHECK(
-        fit_of(loaded(
+        fit_of(fixtures::loaded(
             {"workload=deepseek-v3", "workload.name=deepseek-v3-16b", "workload.layers=27",
              "workload.hidden=2048", "workload.heads=16", "workload.ffn_hidden=10944",
              "workload.vocabulary=102400",
@@ -69,15 +68,15 @@ TEST_CASE("runs that were reported to be out of memory do not fit", "[studies][f
         simulator::Fit::kNo);
   }
   SECTION("Megatron-LM#1031: Llama 2 70B, TP8 PP2 without sequence parallelism, H100") {
-    CHECK(fit_of(loaded({"workload=llama2-70b", "system=dgx-h100", "devices=16",
-                         "stack=megatron-core", "batch.global=128", "batch.micro=1",
-                         "batch.sequence=8192", "parallel.tensor=8", "parallel.pipeline=2",
-                         "parallel.sequence_parallel=false"})) == simulator::Fit::kNo);
+    CHECK(fit_of(zoo_job("llama2-70b", "dgx-h100",
+                         "devices=16 stack=megatron-core batch.global=128 batch.micro=1 "
+                         "batch.sequence=8192 parallel.tensor=8 parallel.pipeline=2 "
+                         "parallel.sequence_parallel=false")) == simulator::Fit::kNo);
   }
   SECTION("DeepSpeed#237: 27B, 8 tensor ranks, zero 2, one machine of V100 with 32 GB") {
-    CHECK(fit_of(loaded({"workload=gpt-22b", "workload.layers=59", "system=dgx-v100-32gb",
-                         "devices=8", "stack=deepspeed", "batch.global=8", "batch.micro=1",
-                         "batch.sequence=1024", "parallel.tensor=8", "parallel.zero=2"})) ==
+    CHECK(fit_of(zoo_job("gpt-22b", "dgx-v100-32gb",
+                         "workload.layers=59 devices=8 stack=deepspeed batch.global=8 "
+                         "batch.micro=1 batch.sequence=1024 parallel.tensor=8 parallel.zero=2")) ==
           simulator::Fit::kNo);
   }
 }

@@ -1,12 +1,10 @@
 // Generative recommenders (HSTU, arXiv 2402.17152): predictions beside steps that others measured.
 #include <catch2/catch.hpp>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
-#include "core/config/config.h"
 #include "core/job/layers.h"
 #include "studies/predict/predict.h"
+#include "tests/jobs.h"
+#include "tests/studies/recent_rows.h"
 
 using namespace stepcast;
 
@@ -27,7 +25,7 @@ Job forward_of_layers(int count, int samples, int rows, int targets) {
       std::to_string(rows) + R"(}, "targets": )" + std::to_string(targets) + R"(},
           {"op": "linear", "name": "out", "width": 512}, {"op": "add", "in": ["out", "repeat_input"]}]},
         {"op": "mean_rows"}, {"op": "linear", "width": 1}, {"op": "binary_cross_entropy"}]}})";
-  return config::load_job(config::text_source(text, "test"), {}, {STEPCAST_SOURCE_DIR});
+  return fixtures::loaded({}, text);
 }
 
 }  // namespace
@@ -40,10 +38,7 @@ TEST_CASE("HSTU layers take what was measured", "[studies][hstu]") {
 }
 
 TEST_CASE("the HSTU benchmark takes what was measured", "[studies][hstu]") {
-  const Job job =
-      config::load_job(config::text_source("", "test"),
-                       {"workload=hstu", "system=dgx-h100", "devices=16", "batch.global=512"},
-                       {STEPCAST_SOURCE_DIR});
+  const Job job = fixtures::zoo_job("hstu", "dgx-h100", "devices=16 batch.global=512");
   const LayerList list = layers_of(*job.workload.layered());
   // Per GPU of 16: 32 samples of 4,099 tokens through eight layers; PERF_ANALYSIS.md counts 26.41
   // TFLOP for gate, values, queries and keys, 6.60 for the projections, 30.88 for attention, whose
@@ -57,25 +52,9 @@ TEST_CASE("the HSTU benchmark takes what was measured", "[studies][hstu]") {
   }
   CHECK(attention == Approx(30.88e12).epsilon(0.002));
 
-  const std::filesystem::path file =
-      std::filesystem::path(STEPCAST_SHARED_DATA) / "recent" / "hstu.csv";
-  std::ifstream rows(file);
-  if (!rows) {
-    WARN("skipped: no " << file);
-    return;
+  for (const auto& row : fixtures::recent_rows("hstu.csv", "hstu_fixed")) {
+    const double measured = std::stod(row.at(17));
+    REQUIRE(measured == Approx(0.18701));
+    CHECK(studies::predict(job).iteration.base() == Approx(measured).epsilon(0.08));
   }
-  double measured = 0;
-  for (std::string line; std::getline(rows, line);) {
-    if (line.starts_with("hstu_fixed,")) {  // step_time_s: the fourth column after a quoted one
-      std::istringstream after(line.substr(line.find('"', line.find('"') + 1) + 2));
-      std::string cell;
-      for (int i = 0; i < 4; ++i) {
-        std::getline(after, cell, ',');
-      }
-      measured = std::stod(cell);
-    }
-  }
-  REQUIRE(measured == Approx(0.18701));
-  const double step = studies::predict(job).iteration.base();
-  CHECK(step == Approx(measured).epsilon(0.08));
 }

@@ -1,12 +1,10 @@
 // Hybrids: predictions beside steps that others measured, and plans.
 #include <catch2/catch.hpp>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 
-#include "core/config/config.h"
 #include "studies/predict/predict.h"
+#include "tests/jobs.h"
+#include "tests/studies/recent_rows.h"
 
 using namespace stepcast;
 
@@ -22,47 +20,30 @@ Job primus(const char* delta) {
       "tied_embeddings": true, "pattern": "delta mlp",
       "default_batch": {"global": 1024, "micro": 128, "sequence": 2048}, "delta": )") +
                            delta + "}}";
-  return config::load_job(config::text_source(text, "test"), {}, {STEPCAST_SOURCE_DIR});
-}
-
-std::map<std::string, double> measured_steps(const std::filesystem::path& file) {
-  std::ifstream rows(file);
-  std::map<std::string, double> seconds;
-  for (std::string line; std::getline(rows, line);) {
-    std::istringstream cells(line);
-    std::vector<std::string> row;
-    for (std::string cell; std::getline(cells, cell, ',');) {
-      row.push_back(cell);
-    }
-    if (row.size() > 6 && row[0].starts_with("primus_")) {
-      seconds[row[0]] = std::stod(row[6]);
-    }
-  }
-  return seconds;
+  return fixtures::loaded({}, text);
 }
 
 }  // namespace
 
 TEST_CASE("steps of delta hybrids on MI300X are within their interval", "[studies][pattern]") {
-  const std::filesystem::path file =
-      std::filesystem::path(STEPCAST_SHARED_DATA) / "recent" / "hybrids.csv";
-  if (!std::filesystem::exists(file)) {
-    WARN("skipped: no " << file);
+  std::map<std::string, double> measured;
+  for (const auto& row : fixtures::recent_rows("hybrids.csv", "primus_")) {
+    measured[row[0]] = std::stod(row.at(6));
+  }
+  if (measured.empty()) {
     return;
   }
-  const std::map<std::string, double> measured = measured_steps(file);
   const auto error = [&](const char* row, const char* delta) {
-    const studies::StepPrediction p =
-        studies::predict(primus(delta), {.intervals = true});
+    const studies::StepPrediction p = studies::predict(primus(delta), {.intervals = true});
     CHECK(p.interval->p5.base() < measured.at(row));
     CHECK(p.interval->p95.base() > measured.at(row));
     return p.iteration.base() / measured.at(row) - 1;
   };
   const double gdn =
       error("primus_gdn", R"({"heads": 8, "key_heads": 4, "key_dim": 64, "value_dim": 64})");
-  const double kda = error(
-      "primus_kda",
-      R"({"heads": 8, "key_heads": 8, "key_dim": 64, "value_dim": 64, "gate_rank": 64})");
+  const double kda =
+      error("primus_kda",
+            R"({"heads": 8, "key_heads": 8, "key_dim": 64, "value_dim": 64, "gate_rank": 64})");
   INFO("gated delta " << gdn << ", Kimi delta " << kda);
   // No row of a hybrid or of MI300X is in any fit: short, as devices without measurements are.
   CHECK(std::abs(gdn) < 0.25);

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "studies/predict/predict.h"
+#include "tests/jobs.h"
 #include "tests/planner/parallel_jobs.h"
 
 using namespace stepcast;
@@ -77,11 +78,10 @@ TEST_CASE("inference keeps the matrices of layers in the format of products",
 // A server reads 8 GB of weights for a token: 2.4 ms at 3.35 TB/s, with keys and values, embedding
 // and head below 5 ms (trial of 2026-11-29, inputs/fp8_decode.json; bf16 takes 6.9 ms).
 TEST_CASE("decoding with fp8 weights reads half the bytes", "[studies][inference]") {
-  const auto decode = [](std::vector<std::string> more) {
-    more.insert(more.begin(), {"workload=llama3-8b", "system=dgx-h100", "devices=1", "phase=decode",
-                               "cached=4096", "batch.global=1", "batch.sequence=1"});
-    return predict(
-        config::load_job(config::text_source("{}", "test"), more, planner::testing::kLibrary));
+  const auto decode = [](const fixtures::Words& more) {
+    return predict(fixtures::zoo_job(
+        "llama3-8b", "dgx-h100",
+        "devices=1 phase=decode cached=4096 batch.global=1 batch.sequence=1" + more));
   };
   const StepPrediction wide = decode({});
   const StepPrediction narrow = decode({"formats.compute=fp8"});

@@ -6,6 +6,7 @@
 #include "models/cost_model.h"
 #include "simulator/reports/memory_ledger.h"
 #include "studies/predict/predict.h"
+#include "tests/jobs.h"
 #include "tests/planner/parallel_jobs.h"
 #include "workloads/build_graph.h"
 
@@ -24,10 +25,6 @@ Step step_of(const Job& job) {
   const ExecutionGraph graph = workloads::build_graph(job);
   return {to_seconds(simulator::simulate(graph, simulator::price(graph, model)).makespan).base(),
           simulator::fullest_ledger(graph, job.system.device)};
-}
-
-Job loaded(const std::vector<std::string>& settings) {
-  return config::load_job(config::text_source("{}", "test"), settings, planner::testing::kLibrary);
 }
 
 }  // namespace
@@ -69,11 +66,9 @@ TEST_CASE("offloading never takes more of a device, and makes no step faster",
 TEST_CASE("activations in the host's memory are those that the device no longer keeps",
           "[studies][offload]") {
   // 8 layers, full recomputation: the inputs of all, 2 s b h bytes each, but for two on the device.
-  const std::vector<std::string> settings{
-      "workload=llama3-8b", "workload.layers=8",      "system=dgx-h100", "devices=1",
-      "batch.global=1",     "batch.sequence=8192",    "batch.micro=1",   "stack=fsdp2",
-      "parallel.zero=0",    "parallel.recompute=full"};
-  Job job = loaded(settings);
+  Job job = fixtures::zoo_job("llama3-8b", "dgx-h100",
+                              "workload.layers=8 devices=1 batch.global=1 batch.sequence=8192 "
+                              "batch.micro=1 stack=fsdp2 parallel.zero=0 parallel.recompute=full");
   const Step on_device = step_of(job);
   job.offload.activations = true;
   const Step off = step_of(job);
@@ -86,8 +81,9 @@ TEST_CASE("activations in the host's memory are those that the device no longer 
 
 TEST_CASE("the host holds 12 bytes a weight of Adam, and updates at the rate of its tier",
           "[studies][offload]") {
-  Job job = loaded({"workload=llama3-8b", "workload.layers=4", "system=dgx-h100", "devices=8",
-                    "batch.global=8", "batch.sequence=2048", "parallel.zero=1"});
+  Job job = fixtures::zoo_job("llama3-8b", "dgx-h100",
+                              "workload.layers=4 devices=8 batch.global=8 batch.sequence=2048 "
+                              "parallel.zero=1");
   const Step on_device = step_of(job);
   job.offload.optimizer = true;
   const Step off = step_of(job);
@@ -100,19 +96,17 @@ TEST_CASE("the host holds 12 bytes a weight of Adam, and updates at the rate of 
 }
 
 TEST_CASE("offloading that is no such thing is rejected", "[studies][offload]") {
-  const std::vector<std::string> settings{"workload=llama3-8b", "system=dgx-h100", "devices=8",
-                                          "batch.global=8", "batch.sequence=2048"};
-  const auto with = [&](std::vector<std::string> more) {
-    more.insert(more.begin(), settings.begin(), settings.end());
-    return [more] { return loaded(more); };
+  const auto with = [](const fixtures::Words& more) {
+    return fixtures::zoo_job("llama3-8b", "dgx-h100",
+                             "devices=8 batch.global=8 batch.sequence=2048" + more);
   };
-  CHECK_THROWS_WITH(with({"offload.parameters=true"})(), Catch::Contains("shards of zero 3"));
-  CHECK_THROWS_WITH(with({"offload.activations=true", "parallel.pipeline=2", "batch.micro=1",
-                          "parallel.schedule=zb-h1"})(),
+  CHECK_THROWS_WITH(with("offload.parameters=true"), Catch::Contains("shards of zero 3"));
+  CHECK_THROWS_WITH(with("offload.activations=true parallel.pipeline=2 batch.micro=1 "
+                         "parallel.schedule=zb-h1"),
                     Catch::Contains("use schedule 1f1b"));
-  CHECK_THROWS_WITH(with({"offload.activations=true", "phase=prefill"})(),
+  CHECK_THROWS_WITH(with("offload.activations=true phase=prefill"),
                     Catch::Contains("not modelled of inference"));
-  CHECK_THROWS_WITH(with({"offload.optimizer=true", R"(system.tiers=[{"name":"hbm"}])"})(),
+  CHECK_THROWS_WITH(with(R"(offload.optimizer=true system.tiers=[{"name":"hbm"}])"),
                     Catch::Contains("no memory of its hosts"));
 }
 
@@ -121,11 +115,12 @@ TEST_CASE("offloading that is no such thing is rejected", "[studies][offload]") 
 // counts them, in GiB).
 TEST_CASE("a million tokens fit with activations in the host's memory alone",
           "[studies][offload][fits]") {
-  Job job = loaded({"workload=llama3-8b", "workload.layers=36", "workload.ffn_hidden=12288",
-                    "workload.vocabulary=151936", "system=dgx-h100", "devices=8", "stack=fsdp2",
-                    "batch.global=1", "batch.micro=1", "batch.sequence=1048576", "parallel.zero=3",
-                    "parallel.context=8", "parallel.context_algorithm=pass_kv",
-                    "parallel.recompute=full", R"(loss={"kind":"compiled","chunks":64})"});
+  Job job = fixtures::loaded(
+      {"workload=llama3-8b", "workload.layers=36", "workload.ffn_hidden=12288",
+       "workload.vocabulary=151936", "system=dgx-h100", "devices=8", "stack=fsdp2",
+       "batch.global=1", "batch.micro=1", "batch.sequence=1048576", "parallel.zero=3",
+       "parallel.context=8", "parallel.context_algorithm=pass_kv", "parallel.recompute=full",
+       R"(loss={"kind":"compiled","chunks":64})"});
   const auto ledger = [](const Job& of) {
     return simulator::fullest_ledger(workloads::build_graph(of), of.system.device);
   };

@@ -3,13 +3,11 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 
-#include "core/config/config.h"
 #include "studies/predict/predict.h"
+#include "tests/jobs.h"
+#include "tests/studies/recent_rows.h"
 
 using namespace stepcast;
 
@@ -23,38 +21,15 @@ struct Row {
   double tokens_per_second = 0, flops_per_second = 0, gigabytes = 0;
 };
 
-std::map<std::string, Row> measured_rows(const std::filesystem::path& file) {
-  std::ifstream rows(file);
-  std::map<std::string, Row> by_schedule;
-  for (std::string line; std::getline(rows, line);) {
-    std::istringstream cells(line);
-    std::vector<std::string> row;
-    for (std::string cell; std::getline(cells, cell, ',');) {
-      row.push_back(cell);
-    }
-    if (row.size() > 12 && row[0].starts_with("primus_pp_l2-7b_")) {
-      by_schedule[row[9]] = {std::stod(row[10]), 1e12 * std::stod(row[11]), std::stod(row[12])};
-    }
-  }
-  return by_schedule;
-}
-
 studies::StepPrediction predicted(const std::string& schedule, int microbatches) {
-  std::vector<std::string> set{"workload=llama2-7b",
-                               "system=mi300x-8",
-                               "framework=primus",
-                               "devices=8",
-                               fmt::format("workload.layers={}", kLayers),
-                               "parallel.pipeline=8",
-                               "parallel.schedule=" + schedule,
-                               "batch.micro=1",
-                               "batch.sequence=4096",
-                               fmt::format("batch.global={}", microbatches)};
+  fixtures::Words set =
+      "framework=primus devices=8 parallel.pipeline=8 batch.micro=1 batch.sequence=4096" +
+      fixtures::Words{fmt::format("workload.layers={}", kLayers), "parallel.schedule=" + schedule,
+                      fmt::format("batch.global={}", microbatches)};
   if (schedule == "interleaved") {
     set.emplace_back("parallel.virtual_stages=2");
   }
-  return studies::predict(
-      config::load_job(config::text_source("", "test"), set, {STEPCAST_SOURCE_DIR}));
+  return studies::predict(fixtures::zoo_job("llama2-7b", "mi300x-8", set));
 }
 
 double ratio(const std::string& schedule, int microbatches) {
@@ -65,13 +40,13 @@ double ratio(const std::string& schedule, int microbatches) {
 }  // namespace
 
 TEST_CASE("pipeline schedules gain over 1F1B what was measured", "[studies][accuracy]") {
-  const std::filesystem::path file =
-      std::filesystem::path(STEPCAST_SHARED_DATA) / "recent" / "pipeline_schedules.csv";
-  if (!std::filesystem::exists(file)) {
-    WARN("skipped: no " << file);
+  std::map<std::string, Row> rows;
+  for (const auto& row : fixtures::recent_rows("pipeline_schedules.csv", "primus_pp_l2-7b_")) {
+    rows[row.at(9)] = {std::stod(row.at(10)), 1e12 * std::stod(row.at(11)), std::stod(row.at(12))};
+  }
+  if (rows.empty()) {
     return;
   }
-  const std::map<std::string, Row> rows = measured_rows(file);
   const Row& plain = rows.at("1f1b");
   // 16 layers of 4 h^2 + 3 h f, and 12 s h of attention; 32,000 h of the head.
   const double h = 4096;

@@ -8,6 +8,7 @@
 #include "studies/predict/predict.h"
 #include "studies/run/runtime_cases.h"
 #include "studies/traces/compare.h"
+#include "tests/jobs.h"
 #include "workloads/build_graph.h"
 
 using namespace stepcast;
@@ -15,13 +16,7 @@ using namespace stepcast::studies;
 
 namespace {
 
-config::Library library() { return {STEPCAST_SOURCE_DIR}; }
-
-Job zoo_job(const std::string& workload, const std::string& system,
-            std::vector<std::string> more = {}) {
-  more.insert(more.begin(), {"workload=" + workload, "system=" + system});
-  return config::load_job(config::text_source("", "test"), more, library());
-}
+using fixtures::zoo_job;
 
 double sum(const TimeSplit& s) {
   return (s.compute + s.exposed_communication + s.bubble + s.host + s.other).base();
@@ -31,10 +26,7 @@ double sum(const TimeSplit& s) {
 
 TEST_CASE("the breakdown of a prediction sums to its step", "[studies]") {
   const Job job = GENERATE(zoo_job("mlperf-dlrm-v2", "dgx-h100", {"devices=8"}),
-                           zoo_job("dlrm-default", "dgx-a100-80gb"),
-                           zoo_job("gpt-22b", "dgx-a100-80gb",
-                                   {"devices=16", "parallel.tensor=8", "parallel.pipeline=2",
-                                    "batch.global=16", "batch.micro=2"}));
+                           zoo_job("dlrm-default", "dgx-a100-80gb"));
   const StepPrediction p = predict(job);
   CHECK(sum(p.split) == Approx(p.iteration.base()).epsilon(1e-12));
   CHECK(p.iteration > Seconds{});
@@ -73,9 +65,8 @@ TEST_CASE("a rank that ends last but waits is shown beside the one that it waits
 }
 
 TEST_CASE("more work never takes less time", "[studies][property]") {
-  const auto time = [](std::vector<std::string> more) {
-    more.push_back("devices=8");
-    return predict(zoo_job("mlperf-dlrm-v2", "dgx-h100", std::move(more))).iteration;
+  const auto time = [](const fixtures::Words& more) {
+    return predict(zoo_job("mlperf-dlrm-v2", "dgx-h100", more + "devices=8")).iteration;
   };
   const Seconds base = time({"batch.global=32768"});
   CHECK(time({"batch.global=65536"}) > base);
@@ -141,12 +132,10 @@ TEST_CASE("experts whose exchange leaves the machine where another order keeps i
   // Two stages of 8 replicas: usually ranks 0, 2, .. 14 of a stage exchange, on both machines of 8;
   // with the pipeline outside ranks 0 to 7, on one.
   const auto warnings = [](const std::string& order) {
-    const Job job = config::load_job(
-        config::text_source("{}", "test"),
-        {"workload=mixtral-8x7b", "system=dgx-h100", "devices=16", "batch.global=32",
-         "parallel.pipeline=2", "parallel.expert=8", "parallel.order=" + order},
-        {STEPCAST_SOURCE_DIR});
-    const StepPrediction p = predict(job);
+    const StepPrediction p =
+        predict(zoo_job("mixtral-8x7b", "dgx-h100",
+                        {"devices=16", "batch.global=32", "parallel.pipeline=2",
+                         "parallel.expert=8", "parallel.order=" + order}));
     return std::count_if(p.warnings.begin(), p.warnings.end(), [](const std::string& w) {
       return w.find("EP8 spans 2 ") != std::string::npos;
     });
@@ -156,9 +145,9 @@ TEST_CASE("experts whose exchange leaves the machine where another order keeps i
 }
 
 TEST_CASE("keys that change nothing of a job are told, those that do are not", "[studies]") {
-  const auto told = [](std::vector<std::string> more) {
-    more.insert(more.end(), {"devices=8", "parallel.zero=1", "batch.global=8"});
-    const StepPrediction p = predict(zoo_job("llama3-8b", "dgx-h100", more));
+  const auto told = [](const fixtures::Words& more) {
+    const StepPrediction p = predict(
+        zoo_job("llama3-8b", "dgx-h100", more + "devices=8 parallel.zero=1 batch.global=8"));
     std::string all;
     for (const std::string& w : p.warnings) {
       all += w.find("has no effect") != std::string::npos ? w + "\n" : "";
@@ -178,7 +167,7 @@ TEST_CASE("keys that change nothing of a job are told, those that do are not", "
 }
 
 TEST_CASE("runtime cases drawn for devices give a device something to do", "[studies]") {
-  const System system = config::load_system("dgx-h100", library());
+  const System system = config::load_system("dgx-h100", fixtures::kLibrary);
   const std::int64_t ranks = GENERATE(1, 2);
   Draw draw(static_cast<std::uint64_t>(ranks));
   std::set<Format> formats;
@@ -208,7 +197,7 @@ TEST_CASE("runtime cases drawn for devices give a device something to do", "[stu
 }
 
 TEST_CASE("drawn runtime cases are deterministic, legal and inside their ranges", "[studies]") {
-  const System system = config::load_system("dgx-h100", library());
+  const System system = config::load_system("dgx-h100", fixtures::kLibrary);
   const auto names = [&](std::uint64_t seed) {
     Draw draw(seed);
     std::vector<std::string> all;

@@ -1,28 +1,26 @@
-#include "core/access/access.h"
 #include "studies/predict/show.h"
+#include "core/access/access.h"
 
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "core/config/config.h"
 #include "core/error.h"
 #include "core/graph/program_builder.h"
 #include "studies/traces/recorded_step.h"
+#include "tests/jobs.h"
 #include "traces/measured_step.h"
 #include "workloads/build_graph.h"
 
 namespace stepcast::studies {
 namespace {
 
-Job job_of(const std::vector<std::string>& overrides) {
-  return config::load_job(config::text_source("", "--set"), overrides, {STEPCAST_SOURCE_DIR});
-}
 Job transformer() {
-  return job_of({"workload=gpt-22b", "workload.layers=4", "system=dgx-a100-80gb", "devices=16",
-                 "parallel.tensor=2", "parallel.pipeline=2", "parallel.recompute=full",
-                 R"(batch={"global":16,"micro":1,"sequence":512})"});
+  return fixtures::zoo_job("gpt-22b", "dgx-a100-80gb",
+                           "workload.layers=4 devices=16 parallel.tensor=2 parallel.pipeline=2 "
+                           "parallel.recompute=full batch.global=16 batch.micro=1 "
+                           "batch.sequence=512");
 }
-Job dlrm() { return job_of({"workload=dlrm-default", "system=dgx-h100"}); }
+Job dlrm() { return fixtures::zoo_job("dlrm-default", "dgx-h100"); }
 
 TEST_CASE("the op list names every template with its calls", "[studies][show]") {
   const ExecutionGraph graph = workloads::build_graph(transformer());

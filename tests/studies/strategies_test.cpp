@@ -3,34 +3,27 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
-#include "core/config/config.h"
 #include "studies/predict/memory_fix.h"
 #include "studies/predict/predict.h"
+#include "tests/jobs.h"
 
 using namespace stepcast;
 using namespace stepcast::studies;
 
 namespace {
 
-config::Library library() { return {STEPCAST_SOURCE_DIR}; }
+using fixtures::zoo_job;
 
-Job zoo_job(const std::string& workload, const std::string& system,
-            std::vector<std::string> more = {}) {
-  more.insert(more.begin(), {"workload=" + workload, "system=" + system});
-  return config::load_job(config::text_source("", "test"), more, library());
-}
-
-const std::vector<std::vector<std::string>> kStrategies{
-    {"parallel.zero=3", "parallel.overlap.data=true", "batch.global=32"},
-    {"parallel.zero=2", "batch.global=64"},
-    {"parallel.zero.level=node", "parallel.overlap.data=true", "batch.global=32"},
-    {"parallel.tensor=2", "parallel.pipeline=4", "parallel.schedule=zb-h1", "batch.global=32"},
-    {"parallel.pipeline=4", "parallel.schedule=zb-v", "parallel.virtual_stages=2",
-     "batch.global=32"},
-    {"parallel.context=4", "parallel.context_algorithm=ring", "batch.global=8"},
-    {"parallel.context=4", "parallel.context_algorithm=all_to_all", "batch.global=8"},
-    {"parallel.context=4", "parallel.context_algorithm=pass_q", "phase=prefill", "cached=65536",
-     "batch.global=8"}};
+const std::vector<const char*> kStrategies{
+    "parallel.zero=3 parallel.overlap.data=true batch.global=32",
+    "parallel.zero=2 batch.global=64",
+    "parallel.zero.level=node parallel.overlap.data=true batch.global=32",
+    "parallel.tensor=2 parallel.pipeline=4 parallel.schedule=zb-h1 batch.global=32",
+    "parallel.pipeline=4 parallel.schedule=zb-v parallel.virtual_stages=2 batch.global=32",
+    "parallel.context=4 parallel.context_algorithm=ring batch.global=8",
+    "parallel.context=4 parallel.context_algorithm=all_to_all batch.global=8",
+    "parallel.context=4 parallel.context_algorithm=pass_q phase=prefill cached=65536 "
+    "batch.global=8"};
 
 }  // namespace
 
@@ -45,22 +38,21 @@ TEST_CASE("a prefill of a million tokens on 128 H100 takes as long as published"
 }
 
 TEST_CASE("more bandwidth never slows a plan, whatever its strategy", "[studies][property]") {
-  for (std::vector<std::string> more : kStrategies) {
-    more.insert(more.end(), {"devices=16", "batch.micro=1", "batch.sequence=8192"});
-    Job job = zoo_job("llama3-8b", "dgx-h100", more);
+  for (const char* strategy : kStrategies) {
+    Job job = zoo_job("llama3-8b", "dgx-h100",
+                      fixtures::Words(strategy) + "devices=16 batch.micro=1 batch.sequence=8192");
     const Seconds before = predict(job).iteration;
     for (FabricLevel& level : job.system.fabric) {
       level.bandwidth = level.bandwidth * 2;
     }
-    CAPTURE(more.front());
+    CAPTURE(strategy);
     CHECK(predict(job).iteration <= before);
   }
 }
 
 TEST_CASE("the fix of a plan that does not fit is the fastest change that does", "[studies]") {
-  const auto job = [](std::vector<std::string> more) {
-    more.insert(more.end(), {"devices=8", "batch.global=8", "batch.micro=1"});
-    return zoo_job("llama3-8b", "dgx-h100", more);
+  const auto job = [](const fixtures::Words& more) {
+    return zoo_job("llama3-8b", "dgx-h100", more + "devices=8 batch.global=8 batch.micro=1");
   };
   const StepPrediction p = predict(job({}));
   REQUIRE_FALSE(p.fits);

@@ -5,8 +5,8 @@
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "core/config/config.h"
 #include "core/error.h"
+#include "tests/jobs.h"
 
 namespace stepcast::studies {
 namespace {
@@ -19,9 +19,7 @@ constexpr const char* kJob = R"({"workload": {"kind": "dlrm", "name": "small",
              {"name": "b", "rows": 3000, "dim": 8, "pooling": 1, "access": {"uniform": true}}]},
   "system": "dgx-a100-80gb", "devices": 2, "batch": {"global": 1024}, "embedding": {"plan": "auto"}})";
 
-Job make_job(const Strings& overrides) {
-  return config::load_job(config::text_source(kJob, "job"), overrides, {STEPCAST_SOURCE_DIR});
-}
+Job make_job(const Strings& overrides) { return fixtures::loaded(overrides, kJob); }
 
 TEST_CASE("values are split at commas outside brackets and quotes", "[studies][sweep]") {
   CHECK(split_values("1,2,4") == Strings{"1", "2", "4"});
@@ -94,9 +92,7 @@ TEST_CASE("a sweep has one point per combination, last axis fastest, none droppe
 
 TEST_CASE("a sweep searches for a plan of tables where the job asks for one", "[studies][sweep]") {
   const MakeJob zoo = [](const Strings& overrides) {
-    return config::load_job(
-        config::text_source(R"({"workload": "mlperf-dlrm-v2", "system": "dgx-h100"})", "job"),
-        overrides, {STEPCAST_SOURCE_DIR});
+    return fixtures::zoo_job("mlperf-dlrm-v2", "dgx-h100", overrides);
   };
   const auto searched = sweep(sweep_axes({"devices=8,16,64", "embedding.plan=search"}), zoo, {});
   const auto by_rule = sweep(sweep_axes({"devices=8,16,64"}), zoo, {});

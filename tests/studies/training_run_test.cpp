@@ -5,6 +5,7 @@
 
 #include "core/config/config.h"
 #include "core/error.h"
+#include "tests/jobs.h"
 #include "workloads/build_graph.h"
 
 using namespace stepcast;
@@ -13,9 +14,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-Job job_of(const std::string& text) {
-  return config::load_job(config::text_source(text, "job.json"), {}, {STEPCAST_SOURCE_DIR});
-}
+Job job_of(const std::string& text) { return fixtures::loaded({}, text); }
 
 const std::string kGpt =
     R"({"workload": "gpt3-175b", "system": "dgx-a100-80gb", "devices": 1024, "batch": {"global": 1536},

@@ -1,30 +1,22 @@
 #include <catch2/catch.hpp>
 
-#include "core/config/config.h"
 #include "studies/predict/predict.h"
+#include "tests/jobs.h"
 
 using namespace stepcast;
 using namespace stepcast::studies;
 
 namespace {
 
-Job job_of(const std::string& workload, std::vector<std::string> more) {
-  more.insert(more.begin(), {"workload=" + workload, "system=dgx-h100"});
-  return config::load_job(config::text_source("", "test"), more, {STEPCAST_SOURCE_DIR});
-}
-
-StepPrediction mixtral(std::vector<std::string> more = {}) {
-  more.insert(more.begin(), {"devices=16", "parallel.expert=8", "batch.global=64"});
-  return predict(job_of("mixtral-8x7b", std::move(more)));
+StepPrediction mixtral(const fixtures::Words& more = {}) {
+  const fixtures::Words job{"devices=16", "parallel.expert=8", "batch.global=64"};
+  return predict(fixtures::zoo_job("mixtral-8x7b", "dgx-h100", job + more));
 }
 
 }  // namespace
 
 TEST_CASE("uneven experts make a step longer, a capacity shorter", "[studies][experts][property]") {
   const StepPrediction even = mixtral();
-  const TimeSplit& s = even.split;
-  CHECK((s.compute + s.exposed_communication + s.bubble + s.host + s.other).base() ==
-        Approx(even.iteration.base()).epsilon(1e-12));
   Seconds before = even.iteration;
   Bytes memory = even.memory.activations;
   for (const char* exponent : {"0.3", "0.8"}) {
@@ -53,14 +45,14 @@ TEST_CASE("exchanges once to each machine take what DeepEP measured",
   for (const Measured& m : {Measured{8, 5.295, 153, 158}, Measured{16, 1.993, 43, 43},
                             Measured{32, 3.611, 58, 57}, Measured{64, 3.983, 51, 50}}) {
     const std::int64_t nodes = m.ranks / 8;
-    const Job job =
-        job_of("deepseek-v3",
-               {"workload.layers=4", "workload.moe.groups=" + std::to_string(nodes),
-                "workload.moe.groups_per_token=" + std::to_string(std::min<std::int64_t>(nodes, 4)),
-                "system.fabric[0].bandwidth=160 GB/s", "devices=" + std::to_string(m.ranks),
-                "batch.global=" + std::to_string(m.ranks), "batch.micro=1", "batch.sequence=4096",
-                "parallel.expert=" + std::to_string(m.ranks),
-                "parallel.expert_dispatch=per_machine", "formats.expert_dispatch=fp8"});
+    const Job job = fixtures::zoo_job(
+        "deepseek-v3", "dgx-h100",
+        {"workload.layers=4", "workload.moe.groups=" + std::to_string(nodes),
+         "workload.moe.groups_per_token=" + std::to_string(std::min<std::int64_t>(nodes, 4)),
+         "system.fabric[0].bandwidth=160 GB/s", "devices=" + std::to_string(m.ranks),
+         "batch.global=" + std::to_string(m.ranks), "batch.micro=1", "batch.sequence=4096",
+         "parallel.expert=" + std::to_string(m.ranks), "parallel.expert_dispatch=per_machine",
+         "formats.expert_dispatch=fp8"});
     const double row = 4096 * m.reached * 7168 * 1e-9;
     const StepPrediction step = predict(job);
     int found = 0;
@@ -95,9 +87,10 @@ TEST_CASE("fp8 gains on products only, a block format without a peak on none",
           "[studies][formats][property]") {
   const std::string calibration = GENERATE("none", "auto");
   const auto step = [&](const char* format) {
-    return predict(job_of(
-        "llama3-8b", {"devices=8", "batch.global=8", "parallel.tensor=2", "batch.sequence=4096",
-                      "calibration=" + calibration, std::string("formats.compute=") + format}));
+    return predict(fixtures::zoo_job(
+        "llama3-8b", "dgx-h100",
+        {"devices=8", "batch.global=8", "parallel.tensor=2", "batch.sequence=4096",
+         "calibration=" + calibration, std::string("formats.compute=") + format}));
   };
   const StepPrediction wide = step("bf16");
   const StepPrediction narrow = step("fp8");

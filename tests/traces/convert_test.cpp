@@ -16,7 +16,7 @@
 using namespace stepcast;
 using namespace stepcast::traces;
 using Catch::Contains;
-using test::TemporaryFolder;
+using test::Folder;
 
 namespace {
 
@@ -165,27 +165,27 @@ std::map<std::string, std::uint64_t> by_name(const Losses& losses) {
 }  // namespace
 
 TEST_CASE("a recording survives the native format and Kineto, to the nanosecond", "[traces]") {
-  const TemporaryFolder t;
+  const Folder t;
   const Recording r = small_recording();
-  write_recording(t.path / "native", r);
-  CHECK(is_native(t.path / "native"));
-  check_same(r, open_trace(t.path / "native"));
-  CHECK(write_kineto(t.path / "kineto", r).empty());
-  check_same(r, open_trace(t.path / "kineto"));
+  write_recording(t.path() / "native", r);
+  CHECK(is_native(t.path() / "native"));
+  check_same(r, open_trace(t.path() / "native"));
+  CHECK(write_kineto(t.path() / "kineto", r).empty());
+  check_same(r, open_trace(t.path() / "kineto"));
   // One rank gives a file.
   Recording one = small_recording();
   one.ranks.pop_back();
-  write_kineto(t.path / "one.json", one);
-  check_same(one, open_trace(t.path / "one.json"));
-  CHECK(std::distance(std::filesystem::directory_iterator(t.path), {}) == 3);
+  write_kineto(t.path() / "one.json", one);
+  check_same(one, open_trace(t.path() / "one.json"));
+  CHECK(std::distance(std::filesystem::directory_iterator(t.path()), {}) == 3);
 }
 
 TEST_CASE("a recording survives Chakra in structure and time; what goes is said",
           "[traces][chakra]") {
-  const TemporaryFolder t;
+  const Folder t;
   const Recording r = small_recording();
-  const auto lost = by_name(write_chakra(t.path / "chakra", r));
-  check_same(r, open_trace(t.path / "chakra"), {.details = false});
+  const auto lost = by_name(write_chakra(t.path() / "chakra", r));
+  check_same(r, open_trace(t.path() / "chakra"), {.details = false});
   // 2 ranks x 2 steps, a kernel each, a wait each, a collective each.
   CHECK(lost == std::map<std::string, std::uint64_t>{
                     {"grid and block sizes of kernels", 4},
@@ -199,43 +199,43 @@ TEST_CASE("files of others survive: native and Kineto keep all, Chakra keeps its
   if (folder.empty()) {
     return;
   }
-  const TemporaryFolder t;
+  const Folder t;
   for (const char* file :
        {"dlrm8-kineto", "hta/nccl_parser_config__nccl_data.json.gz",
         "hta/critical_path_alexnet__benchmark_result_2869224_1695835535_trace.json.gz"}) {
     CAPTURE(file);
     const Recording r = open_trace(folder / file);
-    write_recording(t.path / "n", r);
-    const Recording back = open_trace(t.path / "n");
+    write_recording(t.path() / "n", r);
+    const Recording back = open_trace(t.path() / "n");
     check_same(r, back);
     CHECK(back.all_oddities().total() == r.all_oddities().total());
-    CHECK_THAT(test::text_of(t.path / "n/trace.json"), !Contains(folder.string()));
-    write_kineto(t.path / "k", r);
-    check_same(r, open_trace(t.path / "k"));
-    write_chakra(t.path / "c", r);
-    check_same(r, open_trace(t.path / "c"), {.details = false});
-    std::filesystem::remove_all(t.path / "n");
-    std::filesystem::remove_all(t.path / "k");
-    std::filesystem::remove_all(t.path / "c");
+    CHECK_THAT(test::text_of(t.path() / "n/trace.json"), !Contains(folder.string()));
+    write_kineto(t.path() / "k", r);
+    check_same(r, open_trace(t.path() / "k"));
+    write_chakra(t.path() / "c", r);
+    check_same(r, open_trace(t.path() / "c"), {.details = false});
+    std::filesystem::remove_all(t.path() / "n");
+    std::filesystem::remove_all(t.path() / "k");
+    std::filesystem::remove_all(t.path() / "c");
   }
   for (const char* file :
        {"chakra/chakra.0.et", "chakra/feeder_tests_trace.v2.tar.gz",
         "astra-resnet-dp/Resnet50_DataParallel.0.et", "param/linear_et.json.gz"}) {
     CAPTURE(file);
     const Recording r = open_trace(folder / file);
-    write_chakra(t.path / "g.0.et", r);
-    const Recording back = open_trace(t.path / "g.0.et");
+    write_chakra(t.path() / "g.0.et", r);
+    const Recording back = open_trace(t.path() / "g.0.et");
     REQUIRE(back.ranks[0].events.size() == r.ranks[0].events.size());
     CHECK(back.ranks[0].events.external == r.ranks[0].events.external);
     CHECK(back.ranks[0].events.duration == r.ranks[0].events.duration);
     CHECK(back.ranks[0].dependencies.targets == r.ranks[0].dependencies.targets);
-    CHECK_THROWS_WITH(write_kineto(t.path / "k.json", r), Contains("without begin times"));
-    CHECK_FALSE(std::filesystem::exists(t.path / "k.json"));
+    CHECK_THROWS_WITH(write_kineto(t.path() / "k.json", r), Contains("without begin times"));
+    CHECK_FALSE(std::filesystem::exists(t.path() / "k.json"));
   }
 }
 
 TEST_CASE("a timeline nests its slices on every track and escapes names", "[traces]") {
-  const TemporaryFolder t;
+  const Folder t;
   Recording r = small_recording();
   // A second kernel on the compute stream that crosses the first: 9007..29007 and 20000..40000.
   RankRecording& rank = r.ranks[0];
@@ -245,9 +245,9 @@ TEST_CASE("a timeline nests its slices on every track and escapes names", "[trac
   }
   rank.events.begin[kernel + 1] = rank.events.begin[kernel] + ns(11000);
   rank.events.name[kernel] = r.names.intern("a \"quoted\" \\ name\n");
-  const auto lost = by_name(write_timeline(t.path / "t.json", r));
+  const auto lost = by_name(write_timeline(t.path() / "t.json", r));
   CHECK(lost.at("slices that cross others, on a track of their own") == 1);
-  const auto j = nlohmann::json::parse(test::text_of(t.path / "t.json"));
+  const auto j = nlohmann::json::parse(test::text_of(t.path() / "t.json"));
   std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> tracks;
   std::set<std::string> names;
   for (const auto& e : j["traceEvents"]) {
@@ -271,17 +271,17 @@ TEST_CASE("a timeline nests its slices on every track and escapes names", "[trac
 
 TEST_CASE("a Chakra graph of a timeline obeys the feeder and keeps streams and waits in order",
           "[traces][chakra]") {
-  const TemporaryFolder t;
+  const Folder t;
   Recording r = small_recording();
-  write_chakra(t.path / "c", r);
+  write_chakra(t.path() / "c", r);
   // Read as anyone else would: without our attributes the edges are what is left.
-  std::string file = test::text_of(t.path / "c" / "rank.0.et");
+  std::string file = test::text_of(t.path() / "c" / "rank.0.et");
   for (std::size_t at = file.find("begin_ns"); at != std::string::npos;
        at = file.find("begin_ns")) {
     file.replace(at, 8, "begin_xx");
   }
-  t.put("other.0.et", file);
-  const Recording graph = open_trace(t.path / "other.0.et");
+  t.file("other.0.et", file);
+  const Recording graph = open_trace(t.path() / "other.0.et");
   const RankRecording& rank = graph.ranks[0];
   CHECK(graph.all_oddities()[ParseWarning::kUnknownDependency].count == 0);
   int waits = 0;
@@ -338,7 +338,7 @@ TEST_CASE("steps are cut with the device work they launched", "[traces]") {
 }
 
 TEST_CASE("an anonymous recording keeps times and structure and tells no names", "[traces]") {
-  const TemporaryFolder t;
+  const Folder t;
   const Recording before = small_recording();
   Recording r = small_recording();
   anonymize(r);
@@ -355,10 +355,10 @@ TEST_CASE("an anonymous recording keeps times and structure and tells no names",
   }
   CHECK(renamed.at("cudaLaunchKernel") == "cudaLaunchKernel");
   CHECK(renamed.at("secret_gemm") != "secret_gemm");
-  write_recording(t.path / "n", r);
-  write_kineto(t.path / "k", r);
-  write_chakra(t.path / "c", r);
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(t.path)) {
+  write_recording(t.path() / "n", r);
+  write_kineto(t.path() / "k", r);
+  write_chakra(t.path() / "c", r);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(t.path())) {
     if (entry.is_regular_file()) {
       const std::string text = test::text_of(entry.path());
       for (const char* word : {"secret", "[[4,8]", "toy", "world\"", "default", "1700000000"}) {
@@ -371,15 +371,15 @@ TEST_CASE("an anonymous recording keeps times and structure and tells no names",
 }
 
 TEST_CASE("a damaged native recording is refused with file and line", "[traces][malformed]") {
-  const TemporaryFolder t;
-  write_recording(t.path, small_recording());
-  const std::string good = test::text_of(t.path / "rank-1.csv");
+  const Folder t;
+  write_recording(t.path(), small_recording());
+  const std::string good = test::text_of(t.path() / "rank-1.csv");
   const auto rejected = [&](std::string_view from, std::string_view to,
                             const std::string& expected) {
     std::string text = good;
     REQUIRE(text.find(from) != std::string::npos);
-    t.put("rank-1.csv", text.replace(text.find(from), from.size(), to));
-    CHECK_THROWS_WITH(read_recording(t.path), Contains("rank-1.csv:") && Contains(expected));
+    t.file("rank-1.csv", text.replace(text.find(from), from.size(), to));
+    CHECK_THROWS_WITH(read_recording(t.path()), Contains("rank-1.csv:") && Contains(expected));
   };
   rejected("end,", "fin,", "none of event");
   rejected("event,0,0,90000,user_range", "event,0,0,90000,quark", "no category");
@@ -388,52 +388,52 @@ TEST_CASE("a damaged native recording is refused with file and line", "[traces][
   rejected("event,0,0,90000", "event,0,0,-1", "expected a whole number");
   rejected("event,0,0,90000", "event,0,50000,90000", "before the event above");
   rejected("step,5,", "step,5,1,", "");
-  t.put("rank-1.csv", good.substr(0, good.rfind("end,")));
-  CHECK_THROWS_WITH(read_recording(t.path), Contains("closing 'end' line"));
-  t.put("rank-1.csv", good);
-  CHECK_NOTHROW(read_recording(t.path));
-  const std::string manifest = test::text_of(t.path / "trace.json");
+  t.file("rank-1.csv", good.substr(0, good.rfind("end,")));
+  CHECK_THROWS_WITH(read_recording(t.path()), Contains("closing 'end' line"));
+  t.file("rank-1.csv", good);
+  CHECK_NOTHROW(read_recording(t.path()));
+  const std::string manifest = test::text_of(t.path() / "trace.json");
   const auto unreadable = [&](const std::string& from, const std::string& to,
                               const std::string& path) {
     std::string text = manifest;
     REQUIRE(text.find(from) != std::string::npos);
-    t.put("trace.json", text.replace(text.find(from), from.size(), to));
-    CHECK_THROWS_WITH(read_recording(t.path), Contains("trace.json: ") && Contains(path));
+    t.file("trace.json", text.replace(text.find(from), from.size(), to));
+    CHECK_THROWS_WITH(read_recording(t.path()), Contains("trace.json: ") && Contains(path));
   };
   unreadable("\"schema\":2", "\"schema\":1", "schema");
   unreadable("\"absolute\":true", "\"absolute\":3", "events.absolute");
   unreadable("\"rank\":1", "\"rank\":0", "events.ranks[1].rank");
   unreadable("\"all_reduce\"", "\"gemm\"", "events.ranks[0].collectives[0][0]");
-  t.put("trace.json", manifest.substr(0, manifest.size() / 2));
-  CHECK_THROWS_WITH(read_recording(t.path), Contains("not JSON"));
+  t.file("trace.json", manifest.substr(0, manifest.size() / 2));
+  CHECK_THROWS_WITH(read_recording(t.path()), Contains("not JSON"));
 }
 
 TEST_CASE(
     "a trace is told from a job and from a report, and every format that can be written is read",
     "[traces]") {
-  const TemporaryFolder t;
+  const Folder t;
   const auto put = [&t](const char* name, const std::string& text) {
-    std::ofstream(t.path / name) << text;
-    return t.path / name;
+    std::ofstream(t.path() / name) << text;
+    return t.path() / name;
   };
   CHECK_FALSE(is_trace(std::string(STEPCAST_SOURCE_DIR) + "/docs/examples/dlrm.json"));
   CHECK_FALSE(is_trace(put("report.json", R"({"stepcast": {"schema": 1}, "replays": []})")));
   CHECK_FALSE(is_trace(put("rows.csv", "kernel,seconds\n")));
-  CHECK_FALSE(is_trace(t.path / "nothing"));
+  CHECK_FALSE(is_trace(t.path() / "nothing"));
   CHECK_FALSE(is_trace(put("tables.json", R"([{"rows": 1000}])")));
   CHECK_FALSE(is_trace(put("utf16.json", std::string("\xff\xfe{\0}\0", 6))));
   CHECK_FALSE(is_trace(put("packed.txt.gz", gzipped("no trace"))));
-  CHECK_FALSE(is_trace(t.path));  // none of its files is one
+  CHECK_FALSE(is_trace(t.path()));  // none of its files is one
   CHECK(is_trace(put("list.json", R"([{"ph": "X"}])")));
   CHECK(is_trace(put("bom.json", "\xef\xbb\xbf{\"traceEvents\": []}")));
-  CHECK(is_trace(t.path));
+  CHECK(is_trace(t.path()));
   CHECK(is_trace(put("et.json", R"({"schema": "1.1.1-chakra.0.0.4", "nodes": []})")));
   for (const TraceFormat& format : formats()) {
     CAPTURE(format.name);
     if (format.write == nullptr) {
       continue;
     }
-    const std::filesystem::path out = t.path / format.name;
+    const std::filesystem::path out = t.path() / format.name;
     format.write(out, small_recording());
     CHECK(is_trace(out));
     CHECK_FALSE(open_trace(out).ranks.empty());
@@ -449,20 +449,20 @@ TEST_CASE("what nodes of an execution graph hold beyond events survives Chakra a
   for (const char* name :
        {"chakra/chakra.0.et", "param/resnet_et.json.gz", "param/linear_et.json.gz"}) {
     CAPTURE(name);
-    const TemporaryFolder folder;
+    const Folder folder;
     const Recording given = open_trace(shared / name);
     const auto& fields = given.ranks[0].node_fields;
     CHECK(fields.size() + 2 > given.ranks[0].events.size());  // all but roots have outputs
-    write_chakra(folder.path / "rank.0.et", given);
-    const Recording again = open_trace(folder.path / "rank.0.et");
+    write_chakra(folder.path() / "rank.0.et", given);
+    const Recording again = open_trace(folder.path() / "rank.0.et");
     CHECK(again.ranks[0].node_fields == fields);
     // From then on byte for byte (execution traces of PyTorch get durations of 0 at first).
-    write_chakra(folder.path / "again.0.et", again);
-    write_chakra(folder.path / "third.0.et", open_trace(folder.path / "again.0.et"));
+    write_chakra(folder.path() / "again.0.et", again);
+    write_chakra(folder.path() / "third.0.et", open_trace(folder.path() / "again.0.et"));
     const bool stable =
-        test::text_of(folder.path / "third.0.et") == test::text_of(folder.path / "again.0.et");
+        test::text_of(folder.path() / "third.0.et") == test::text_of(folder.path() / "again.0.et");
     CHECK(stable);
-    write_recording(folder.path / "native", given);
-    CHECK(read_recording(folder.path / "native").ranks[0].node_fields == fields);
+    write_recording(folder.path() / "native", given);
+    CHECK(read_recording(folder.path() / "native").ranks[0].node_fields == fields);
   }
 }

@@ -280,9 +280,9 @@ TEST_CASE("what launched work tells its phase; communication that is not NCCL's 
         R"("Fwd thread id":1)");
   event("cpu_op", "aten::mm", 2, 145, 10, "");
   launch(6, 2, 147, "volta_sgemm_64x64_nt");
-  const test::TemporaryFolder t;
+  const test::Folder t;
   const MeasuredRun run = measured_run(
-      open_trace(t.put("phases.json", R"({"schemaVersion":1,"traceEvents":[)" + events + "]}")));
+      open_trace(t.file("phases.json", R"({"schemaVersion":1,"traceEvents":[)" + events + "]}")));
   std::map<std::string, const Op*> ops;  // by begin of the kernel
   const Program& program = run.steps.at(0).graph->programs.at(0);
   for (const OpSpan& span : run.steps[0].ranks[0].spans) {

@@ -32,8 +32,8 @@ std::vector<MemoryRecord> read(const std::string& bytes) {
 
 TEST_CASE("a snapshot tells the peak of memory, who held it and why it ran out",
           "[traces][memory]") {
-  const test::TemporaryFolder folder;
-  const auto file = folder.put("s.pickle", snapshot());
+  const test::Folder folder;
+  const auto file = folder.file("s.pickle", snapshot());
   CHECK(is_memory_snapshot(file));
   const std::vector<MemoryRecord> all = open_memory(file);
   REQUIRE(all.size() == 1);
@@ -88,14 +88,14 @@ TEST_CASE("a pickle that would run code, or is cut, is refused with its byte",
 
 TEST_CASE("memory events of Kineto are told by the module or operator around them",
           "[traces][memory]") {
-  const test::TemporaryFolder folder;
+  const test::Folder folder;
   const auto change = [](int at, long address, long bytes, long total) {
     return fmt::format(
         R"(,{{"ph":"i","cat":"cpu_instant_event","s":"t","name":"[memory]","pid":1,"tid":1,"ts":{},"args":{{"Device Type":1,"Device Id":0,"Addr":{},"Bytes":{},"Total Allocated":{},"Total Reserved":4096}}}})",
         at, address, bytes, total);
   };
   // 1000 bytes are held before; 300 in a linear module, 500 by an operator, 300 freed, 100 more.
-  const auto file = folder.put(
+  const auto file = folder.file(
       "memory.json",
       R"({"traceEvents":[{"ph":"X","cat":"python_function","name":"nn.Module: Linear_0","pid":1,"tid":1,"ts":10,"dur":10},
 {"ph":"X","cat":"cpu_op","name":"aten::linear","pid":1,"tid":1,"ts":11,"dur":5},
@@ -111,7 +111,7 @@ TEST_CASE("memory events of Kineto are told by the module or operator around the
   CHECK(peak.rows[0].bytes == 1000);
   CHECK(peak.rows[1].place.name == "aten::add");
   CHECK(peak.rows[2].place.name == "nn.Module: Linear_0");
-  const auto none = folder.put("none.json", R"({"traceEvents":[]})");
+  const auto none = folder.file("none.json", R"({"traceEvents":[]})");
   CHECK_THROWS_WITH(open_memory(none), Contains("has no record of memory"));
 }
 

@@ -1,13 +1,13 @@
+#include "traces/native/native_trace.h"
 #include "core/error.h"
 #include "core/graph/program_builder.h"
 #include "tests/traces/shared_traces.h"
 #include "traces/chrome/chrome_writer.h"
 #include "traces/events/open_native.h"
-#include "traces/native/native_trace.h"
 
 using namespace stepcast;
 using namespace stepcast::traces;
-using test::TemporaryFolder;
+using test::Folder;
 using test::text_of;
 namespace fs = std::filesystem;
 
@@ -96,12 +96,12 @@ TEST_CASE("clocks are aligned by the ends of symmetric collectives, and waits ar
 }
 
 TEST_CASE("a native trace reads back with the same op ids, shapes and times", "[traces]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   GraphRun t = late_second_rank();
   t.core_probe = microseconds(40);
-  write(folder.path / "t", t);
-  REQUIRE(is_native(folder.path / "t"));
-  const GraphRun back = read_native(folder.path / "t");
+  write(folder.path() / "t", t);
+  REQUIRE(is_native(folder.path() / "t"));
+  const GraphRun back = read_native(folder.path() / "t");
   REQUIRE(back.ranks.size() == 2);
   CHECK(back.core_probe / microseconds(40) == Approx(1));
   const Program& p = back.graph.program_of(1);
@@ -126,40 +126,40 @@ TEST_CASE("a native trace reads back with the same op ids, shapes and times", "[
 }
 
 TEST_CASE("a folder holds one trace: an older one is replaced", "[traces]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const GraphRun t = late_second_rank();
-  write(folder.path, t);
-  put(folder.path / "rank-7.csv", "of a run on more ranks");
-  put(folder.path / "rank-notes.csv", "mine");
+  write(folder.path(), t);
+  put(folder.path() / "rank-7.csv", "of a run on more ranks");
+  put(folder.path() / "rank-notes.csv", "mine");
   // An older trace is gone, its manifest first, before anything is written: it never looks whole.
-  begin_trace(folder.path);
-  CHECK_FALSE(is_native(folder.path));
-  CHECK_FALSE(fs::exists(folder.path / "rank-0.csv"));
-  CHECK_FALSE(fs::exists(folder.path / "rank-7.csv"));
-  CHECK(text_of(folder.path / "rank-notes.csv") == "mine");
-  write(folder.path, t);
+  begin_trace(folder.path());
+  CHECK_FALSE(is_native(folder.path()));
+  CHECK_FALSE(fs::exists(folder.path() / "rank-0.csv"));
+  CHECK_FALSE(fs::exists(folder.path() / "rank-7.csv"));
+  CHECK(text_of(folder.path() / "rank-notes.csv") == "mine");
+  write(folder.path(), t);
 
   Recording events;
   events.ranks.resize(1);
-  write_recording(folder.path, events);
-  CHECK_FALSE(fs::exists(folder.path / "rank-1.csv"));
-  CHECK(read_recording(folder.path).own == nullptr);
-  CHECK_THROWS_WITH(read_native(folder.path), Catch::Contains("of another program"));
-  write_recording(folder.path, recording_of(t, "t"));
-  CHECK(read_native(folder.path).ranks.size() == 2);
-  put(folder.path / "file", "");
-  CHECK_THROWS_AS(begin_trace(folder.path / "file" / "below"), InputError);
+  write_recording(folder.path(), events);
+  CHECK_FALSE(fs::exists(folder.path() / "rank-1.csv"));
+  CHECK(read_recording(folder.path()).own == nullptr);
+  CHECK_THROWS_WITH(read_native(folder.path()), Catch::Contains("of another program"));
+  write_recording(folder.path(), recording_of(t, "t"));
+  CHECK(read_native(folder.path()).ranks.size() == 2);
+  put(folder.path() / "file", "");
+  CHECK_THROWS_AS(begin_trace(folder.path() / "file" / "below"), InputError);
 }
 
 TEST_CASE("a damaged native trace is refused with file and line", "[traces][malformed]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   GraphRun whole = late_second_rank();
   whole.core_probe = microseconds(40);
-  write(folder.path, whole);
-  const std::string good = text_of(folder.path / "rank-1.csv");
+  write(folder.path(), whole);
+  const std::string good = text_of(folder.path() / "rank-1.csv");
   const auto rejected = [&folder](const std::string& text, const std::string& expected) {
-    put(folder.path / "rank-1.csv", text);
-    CHECK_THROWS_WITH(read_native(folder.path),
+    put(folder.path() / "rank-1.csv", text);
+    CHECK_THROWS_WITH(read_native(folder.path()),
                       Catch::Contains("rank-1.csv") && Catch::Contains(expected));
   };
   rejected(good.substr(0, good.rfind("end")), "no closing 'end' line");
@@ -171,9 +171,9 @@ TEST_CASE("a damaged native trace is refused with file and line", "[traces][malf
   rejected("op,0,0,0,1,99999999999999999999,3,4\nend,0\n",
            "column 6: found '99999999999999999999'");
   rejected("zap,1\nend,0\n", "none of op, host, step, end");
-  put(folder.path / "rank-1.csv", good);
-  CHECK_NOTHROW(read_native(folder.path));
-  const std::string manifest = text_of(folder.path / "trace.json");
+  put(folder.path() / "rank-1.csv", good);
+  CHECK_NOTHROW(read_native(folder.path()));
+  const std::string manifest = text_of(folder.path() / "trace.json");
   // The mesh of two ranks and the ranks of the class, replaced by what does not fit.
   const auto unreadable = [&](const std::string& from, const std::string& to,
                               const std::string& place) {
@@ -181,8 +181,8 @@ TEST_CASE("a damaged native trace is refused with file and line", "[traces][malf
     std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
     const std::size_t at = text.find(from);
     REQUIRE(at != std::string::npos);
-    put(folder.path / "trace.json", text.replace(at, from.size(), to));
-    CHECK_THROWS_WITH(read_native(folder.path),
+    put(folder.path() / "trace.json", text.replace(at, from.size(), to));
+    CHECK_THROWS_WITH(read_native(folder.path()),
                       Catch::Contains("trace.json") && Catch::Contains(place));
   };
   unreadable("\"mesh\":{\"data\":2}", "\"mesh\":{\"data\":2000000000}", "mesh");
@@ -200,21 +200,21 @@ TEST_CASE("a damaged native trace is refused with file and line", "[traces][malf
   unreadable("\"clock_ns\":0.0", "\"clock_ns\":-5", "host.clock_ns");
   unreadable("\"core_probe_ns\":4", "\"core_probe_ns\":-4", "host.core_probe_ns");
   unreadable("\"shares_core\":true", "\"shares_core\":1", "host.shares_core");
-  put(folder.path / "trace.json", manifest.substr(0, manifest.size() / 2));
-  CHECK_THROWS_WITH(read_native(folder.path),
+  put(folder.path() / "trace.json", manifest.substr(0, manifest.size() / 2));
+  CHECK_THROWS_WITH(read_native(folder.path()),
                     Catch::Contains("trace.json") && Catch::Contains("not JSON"));
-  fs::remove(folder.path / "trace.json");
-  CHECK_THROWS_AS(read_native(folder.path), InputError);
+  fs::remove(folder.path() / "trace.json");
+  CHECK_THROWS_AS(read_native(folder.path()), InputError);
 }
 
 TEST_CASE("a Perfetto timeline shows wait and transfer apart and escapes names", "[traces]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   GraphRun t = late_second_rank();
   align_clocks(t);
-  write_timeline(folder.path / "t.json", t.graph, t.ranks[0].ops, t.ranks[0].host);
-  const std::string text = text_of(folder.path / "t.json");
+  write_timeline(folder.path() / "t.json", t.graph, t.ranks[0].ops, t.ranks[0].host);
+  const std::string text = text_of(folder.path() / "t.json");
   CHECK_THAT(text, Catch::Contains("gradients (wait)"));
   CHECK_THAT(text, Catch::Contains("mlp \\\"0\\\""));
   CHECK_THAT(text, Catch::Contains("\"dur\":30.000"));  // the wait of rank 0
-  CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);
+  CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
 }

@@ -1,11 +1,10 @@
 // Operators of PyTorch in our terms, and which device work is theirs.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <fstream>
 
+#include "tests/folder.h"
 #include "traces/events/operator_traffic.h"
 #include "traces/events/operators.h"
 #include "traces/measured_step.h"
@@ -164,9 +163,8 @@ TEST_CASE("lists of texts are read item by item", "[traces][operators]") {
 
 TEST_CASE("kernels take the shape of the operator that launched them", "[traces][operators]") {
   // addmm inside linear launches two kernels; a convolution one; an orphan has no launch.
-  const fs::path file =
-      fs::temp_directory_path() / fmt::format("stepcast-operators-{}.json", getpid());
-  std::ofstream(file) << R"({"schemaVersion":1,"traceEvents":[
+  const fixtures::Folder folder;
+  const std::string file = folder.file("operators.json", R"({"schemaVersion":1,"traceEvents":[
 {"ph":"X","cat":"cpu_op","name":"aten::linear","pid":1,"tid":1,"ts":10,"dur":60,"args":{"Input Dims":[[16,13],[256,13]],"Input type":["float","float"]}},
 {"ph":"X","cat":"cpu_op","name":"aten::addmm","pid":1,"tid":1,"ts":12,"dur":50,"args":{"Input Dims":[[256],[16,13],[13,256],[],[]],"Input type":["float","float","float","Scalar","Scalar"]}},
 {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":20,"dur":5,"args":{"correlation":1}},
@@ -175,9 +173,8 @@ TEST_CASE("kernels take the shape of the operator that launched them", "[traces]
 {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":85,"dur":5,"args":{"correlation":3}},
 {"ph":"X","cat":"kernel","name":"sgemm","pid":0,"tid":7,"ts":40,"dur":10,"args":{"stream":7,"device":0,"correlation":1}},
 {"ph":"X","cat":"kernel","name":"reduce","pid":0,"tid":7,"ts":51,"dur":4,"args":{"stream":7,"device":0,"correlation":2}},
-{"ph":"X","cat":"kernel","name":"cudnn_conv","pid":0,"tid":7,"ts":95,"dur":20,"args":{"stream":7,"device":0,"correlation":3}}]})";
+{"ph":"X","cat":"kernel","name":"cudnn_conv","pid":0,"tid":7,"ts":95,"dur":20,"args":{"stream":7,"device":0,"correlation":3}}]})");
   const traces::MeasuredRun run = traces::measured_run(traces::open_trace(file));
-  fs::remove(file);
   REQUIRE(run.steps.size() == 1);
   const Program& program = run.steps[0].graph->programs.front();
   const traces::MeasuredRank& rank = run.steps[0].ranks.front();

@@ -12,7 +12,7 @@
 using namespace stepcast;
 using namespace stepcast::traces;
 using Catch::Contains;
-using test::TemporaryFolder;
+using test::Folder;
 
 namespace {
 
@@ -53,8 +53,8 @@ INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (31000, 32000, 0, 1, 7, 12, 4096, 
 INSERT INTO CUPTI_ACTIVITY_KIND_SYNCHRONIZATION VALUES (20500, 79500, 0, 1, 4294967295, 14, 4);
 )sql";
 
-std::filesystem::path database(const TemporaryFolder& folder, const std::string& sql) {
-  const std::filesystem::path file = folder.path / "report.sqlite";
+std::filesystem::path database(const Folder& folder, const std::string& sql) {
+  const std::filesystem::path file = folder.path() / "report.sqlite";
   std::filesystem::remove(file);
   sqlite3* db = nullptr;
   REQUIRE(sqlite3_open(file.c_str(), &db) == SQLITE_OK);
@@ -220,7 +220,7 @@ std::string xspace() {
 
 TEST_CASE("an export of Nsight Systems is calls, kernels, copies, waits and ranges, joined",
           "[traces][nsys]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const Recording r = open_trace(database(folder, kTables));
   CHECK(r.format == "nsys");
   CHECK(r.absolute);
@@ -254,7 +254,7 @@ TEST_CASE("exports of other versions of Nsight Systems lack columns, or hold gra
           "[traces][nsys]") {
   // The columns of 2024.3's table of graphs, recorded as a whole unless asked otherwise; kernels as
   // few columns as tools that read exports rely on; a device that CUDA_VISIBLE_DEVICES has moved.
-  const TemporaryFolder folder;
+  const Folder folder;
   const Recording r = open_trace(database(folder, R"sql(
 CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT);
@@ -301,7 +301,7 @@ INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (31000, 79000, 0, 1, 0, 7, 12
 
 TEST_CASE("a report of several processes is a rank for each that used a device", "[traces][nsys]") {
   // The second process, 0x700001, uses device 0 and so is rank 0; 0x700002 has calls alone.
-  const TemporaryFolder folder;
+  const Folder folder;
   const Recording r = open_trace(database(folder, std::string(kTables) + R"sql(
 UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 1;
 ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY ADD COLUMN globalPid INTEGER;
@@ -328,7 +328,7 @@ INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL
 }
 
 TEST_CASE("databases that are no report are refused", "[traces][nsys][malformed]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   CHECK_THROWS_WITH(open_trace(database(folder, "CREATE TABLE other (id INTEGER);")),
                     Contains("expected an export of Nsight Systems"));
   // A view that never ends is no table.
@@ -339,13 +339,13 @@ TEST_CASE("databases that are no report are refused", "[traces][nsys][malformed]
       Contains("expected an export of Nsight Systems"));
   const std::string whole = test::text_of(database(folder, kTables));
   for (const std::size_t kept : {std::size_t{100}, whole.size() / 3, whole.size() - 4096}) {
-    CHECK_THROWS_AS(open_trace(folder.put("cut.sqlite", whole.substr(0, kept))), InputError);
+    CHECK_THROWS_AS(open_trace(folder.file("cut.sqlite", whole.substr(0, kept))), InputError);
   }
   for (std::size_t at = 100; at < whole.size(); at += 97) {  // damaged: rejected or read, no more
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x5a);
     try {
-      (void)open_trace(folder.put("damaged.sqlite", damaged));
+      (void)open_trace(folder.file("damaged.sqlite", damaged));
     } catch (const InputError&) {
     }
   }
@@ -353,8 +353,8 @@ TEST_CASE("databases that are no report are refused", "[traces][nsys][malformed]
 
 TEST_CASE("what rocprofv3 writes is calls, dispatches, copies and ranges, joined",
           "[traces][rocprof]") {
-  const TemporaryFolder folder;
-  const Recording r = open_trace(folder.put("results.json", kRocprof));
+  const Folder folder;
+  const Recording r = open_trace(folder.file("results.json", kRocprof));
   CHECK(r.format == "rocprofv3");
   const RankRecording& rank = r.ranks.front();
   CHECK(rank.devices == std::vector<std::string>{"AMD Instinct MI300X"});
@@ -391,25 +391,25 @@ TEST_CASE("what rocprofv3 writes is calls, dispatches, copies and ranges, joined
   put(R"({"kind": 0, "operation": 0, "thread_id": 12, "correlation_id": {"internal": 50})",
       R"({"kind": 1, "operation": 0, "thread_id": 12, "correlation_id": {"internal": 51}, "start_timestamp": 500, "end_timestamp": 500},)");
   put(R"({"key": 50)", R"({"key": 51, "value": "a mark"},)");
-  const Recording deep = open_trace(folder.put("hsa.json", with_hsa));
+  const Recording deep = open_trace(folder.file("hsa.json", with_hsa));
   check_joined(deep, "Cijk_gemm", "hipLaunchKernel");
   CHECK(event_named(deep, "a mark") == kNoEvent);
   CHECK(event_named(deep, "iteration") != kNoEvent);
 
   const std::string text = kRocprof;
-  CHECK_THROWS_WITH(open_trace(folder.put("cut.json", text.substr(0, text.size() / 2))),
+  CHECK_THROWS_WITH(open_trace(folder.file("cut.json", text.substr(0, text.size() / 2))),
                     Contains("byte "));
   // Launchers are processes without records.
   std::string two = kRocprof;
   two.insert(two.rfind("]}"), R"(, {"metadata": {"pid": 12}, "buffer_records": {"hip_api": []}})");
-  CHECK(open_trace(folder.put("two.json", two)).ranks.size() == 1);
+  CHECK(open_trace(folder.file("two.json", two)).ranks.size() == 1);
   std::string ranks = kRocprof;
   const std::string process = ranks.substr(ranks.find("[{") + 1);
   ranks.insert(ranks.rfind("]}"), ", " + process.substr(0, process.rfind("]}")));
-  const Recording both = open_trace(folder.put("ranks.json", ranks));
+  const Recording both = open_trace(folder.file("ranks.json", ranks));
   REQUIRE(both.ranks.size() == 2);
   CHECK(both.ranks[0].events.size() == both.ranks[1].events.size());
-  CHECK_THROWS_WITH(open_trace(folder.put("none.json", R"({"rocprofiler-sdk-tool": [{}]})")),
+  CHECK_THROWS_WITH(open_trace(folder.file("none.json", R"({"rocprofiler-sdk-tool": [{}]})")),
                     Contains("was a device profiled?"));
 }
 
@@ -421,8 +421,8 @@ TEST_CASE("dispatches without the API are one step of the device alone", "[trace
     const std::size_t open = text.find('[', at), close = text.find("]", open);
     text.erase(open + 1, close - open - 1);
   }
-  const TemporaryFolder folder;
-  const MeasuredRun run = measured_run(open_trace(folder.put("kernels.json", text)));
+  const Folder folder;
+  const MeasuredRun run = measured_run(open_trace(folder.file("kernels.json", text)));
   REQUIRE(run.steps.size() == 1);
   CHECK(run.steps[0].wall == 71'000'000);
   CHECK(run.steps[0].ranks[0].spans.size() == 3);
@@ -430,9 +430,9 @@ TEST_CASE("dispatches without the API are one step of the device alone", "[trace
 
 TEST_CASE("a profile of XLA is calls, kernels, copies, ranges, frames and numbered steps, joined",
           "[traces][xplane]") {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::string bytes = xspace();
-  const Recording r = open_trace(folder.put("host.xplane.pb", bytes));
+  const Recording r = open_trace(folder.file("host.xplane.pb", bytes));
   CHECK(r.format == "xplane");
   CHECK(r.absolute);
   CHECK(r.origin.count() == 1700000000000000900);  // the frame of Python begins first
@@ -463,16 +463,16 @@ TEST_CASE("a profile of XLA is calls, kernels, copies, ranges, frames and number
 
   PlaneMaker cpu("/host:CPU");
   cpu.line(1, "python", 0, cpu.event("train", 0, 10, {}));
-  CHECK_THROWS_WITH(open_trace(folder.put("cpu.xplane.pb", cpu.plane())),
+  CHECK_THROWS_WITH(open_trace(folder.file("cpu.xplane.pb", cpu.plane())),
                     Contains("no work of a GPU, only planes /host:CPU"));
   for (std::size_t kept = 1; kept < bytes.size(); kept += 13) {
-    CHECK_THROWS_AS(open_trace(folder.put("cut.xplane.pb", bytes.substr(0, kept))), InputError);
+    CHECK_THROWS_AS(open_trace(folder.file("cut.xplane.pb", bytes.substr(0, kept))), InputError);
   }
   for (std::size_t at = 40; at < bytes.size(); at += 3) {  // damaged: rejected or read, no more
     std::string damaged = bytes;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x5a);
     try {
-      (void)open_trace(folder.put("damaged.xplane.pb", damaged));
+      (void)open_trace(folder.file("damaged.xplane.pb", damaged));
     } catch (const InputError&) {
     }
   }
@@ -491,8 +491,8 @@ TEST_CASE("a profile of XLA on two devices without calls is one step of both", "
     gpu.line(9, "Steps", 0, gpu.event("1", at, at + 60000, {}));
     planes += gpu.plane();
   }
-  const TemporaryFolder folder;
-  const Recording r = open_trace(folder.put("two.xplane.pb", planes));
+  const Folder folder;
+  const Recording r = open_trace(folder.file("two.xplane.pb", planes));
   REQUIRE(r.ranks.size() == 1);
   CHECK(r.ranks[0].count(EventCategory::kKernel) == 4);
   const MeasuredRun run = measured_run(r);

@@ -12,7 +12,7 @@
 using namespace stepcast;
 using namespace stepcast::traces;
 using Catch::Contains;
-using test::TemporaryFolder;
+using test::Folder;
 
 namespace {
 
@@ -89,8 +89,8 @@ TEST_CASE("a kernel is joined to its launch and its stream, to the nanosecond",
 
 TEST_CASE("threads have the names that metadata gives them, wherever the phase stands",
           "[traces]") {
-  const TemporaryFolder folder;
-  const Recording r = open_trace(folder.put("named.json", R"json({"traceEvents": [
+  const Folder folder;
+  const Recording r = open_trace(folder.file("named.json", R"json({"traceEvents": [
 {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 5, "tid": 6, "ts": 1, "dur": 2},
 {"ph": "X", "cat": "cpu_op", "name": "b", "pid": 5, "tid": 7, "ts": 1, "dur": 2},
 {"name": "thread_name", "ph": "M", "pid": 5, "tid": 6, "args": {"name": "thread 6 (python)"}},
@@ -221,8 +221,8 @@ TEST_CASE("lists are parsed ahead on threads to the same events", "[traces][kine
   }
   text += "], \"displayTimeUnit\": \"ms\"}";
   REQUIRE(text.size() > (std::size_t{1} << 24));
-  const TemporaryFolder folder;
-  const Recording r = open_trace(folder.put("ahead.json", text));
+  const Folder folder;
+  const Recording r = open_trace(folder.file("ahead.json", text));
   Names names;
   const RankRecording one_by_one = read(text, names);  // a text in memory is read window by window
   const Events &a = r.ranks.front().events, &b = one_by_one.events;
@@ -233,7 +233,7 @@ TEST_CASE("lists are parsed ahead on threads to the same events", "[traces][kine
   CHECK(a.lane == b.lane);
   CHECK(r.ranks.front().metadata.at("displayTimeUnit") == "ms");
   for (const std::size_t cut : {text.size() / 2, text.size() - 40}) {
-    CHECK_THROWS_WITH(open_trace(folder.put("cut.json", text.substr(0, cut))), Contains("byte "));
+    CHECK_THROWS_WITH(open_trace(folder.file("cut.json", text.substr(0, cut))), Contains("byte "));
   }
 }
 
@@ -268,29 +268,29 @@ TEST_CASE("compressed files that are cut or damaged are refused with file and by
   if (folder.empty()) {
     return;
   }
-  const TemporaryFolder t;
+  const Folder t;
   const std::string good = test::text_of(
       folder / "hta/critical_path_cuda_event_sync_multi_stream__event_sync_trace.json.gz");
-  CHECK_THROWS_WITH(open_trace(t.put("cut.json.gz", good.substr(0, good.size() / 2))),
+  CHECK_THROWS_WITH(open_trace(t.file("cut.json.gz", good.substr(0, good.size() / 2))),
                     Contains("cut.json.gz: byte ") && Contains("end early"));
   std::string bad = good;
   bad[bad.size() / 2] = static_cast<char>(bad[bad.size() / 2] ^ 0x55);
   bad[bad.size() / 2 + 1] = static_cast<char>(bad[bad.size() / 2 + 1] ^ 0x55);
-  CHECK_THROWS_WITH(open_trace(t.put("bad.json.gz", bad)), Contains("bad.json.gz: byte "));
+  CHECK_THROWS_WITH(open_trace(t.file("bad.json.gz", bad)), Contains("bad.json.gz: byte "));
   // Two members, one after the other, are one file (as gzip writes appended parts).
-  CHECK_THROWS_WITH(open_trace(t.put("two.json.gz", good + good)), Contains("follows the end"));
+  CHECK_THROWS_WITH(open_trace(t.file("two.json.gz", good + good)), Contains("follows the end"));
   const std::string et = test::text_of(folder / "chakra/chakra.0.et");
   for (const std::size_t size : {et.size() / 2, et.size() - 1, std::size_t{70}}) {
-    CHECK_THROWS_WITH(open_trace(t.put("cut.et", et.substr(0, size))),
+    CHECK_THROWS_WITH(open_trace(t.file("cut.et", et.substr(0, size))),
                       Contains("cut.et: byte ") && Contains("cut"));
   }
   const std::string tar = test::text_of(folder / "astra-resnet-dp/onecomm_allreduce.tar.gz");
-  CHECK_THROWS_WITH(open_trace(t.put("cut.tar.gz", tar.substr(0, tar.size() - 40))),
+  CHECK_THROWS_WITH(open_trace(t.file("cut.tar.gz", tar.substr(0, tar.size() - 40))),
                     Contains("cut.tar.gz"));
 }
 
 TEST_CASE("zstd is read like plain text, and refused with its byte when cut", "[traces]") {
-  const TemporaryFolder t;
+  const Folder t;
   // Longer than the decompressor's chunks, so that output is handed over in pieces.
   std::string more;
   for (int i = 0; i < 20000; ++i) {
@@ -300,38 +300,38 @@ TEST_CASE("zstd is read like plain text, and refused with its byte when cut", "[
   }
   const std::string plain = small_trace(more);
   const std::string packed = packed_text(plain, "zstd");
-  CHECK(open_trace(t.put("t.json.zst", packed)).ranks[0].events.size() == 20003);
-  CHECK_THROWS_WITH(open_trace(t.put("cut.zst", packed.substr(0, packed.size() - 9))),
+  CHECK(open_trace(t.file("t.json.zst", packed)).ranks[0].events.size() == 20003);
+  CHECK_THROWS_WITH(open_trace(t.file("cut.zst", packed.substr(0, packed.size() - 9))),
                     Contains("cut.zst: byte ") && Contains("end early"));
 }
 
 TEST_CASE("gzip is read member by member, and refused where its sum is another", "[traces]") {
-  const TemporaryFolder t;
+  const Folder t;
   const auto events = [](const std::filesystem::path& file) {
     return open_trace(file).ranks[0].events.size();
   };
   const std::string plain = small_trace();
   const std::string whole = packed_text(plain, "gzip");
-  CHECK(events(t.put("whole.json.gz", whole)) == 3);
-  CHECK(events(t.put("padded.json.gz", whole + std::string(512, '\0'))) == 3);
+  CHECK(events(t.file("whole.json.gz", whole)) == 3);
+  CHECK(events(t.file("padded.json.gz", whole + std::string(512, '\0'))) == 3);
   const std::string parts =
       packed_text(plain.substr(0, 50), "gzip") + packed_text(plain.substr(50), "gzip");
-  CHECK(events(t.put("parts.json.gz", parts)) == 3);
+  CHECK(events(t.file("parts.json.gz", parts)) == 3);
   std::string other = whole;
   other[other.size() - 8] = static_cast<char>(other[other.size() - 8] ^ 1);
-  CHECK_THROWS_WITH(events(t.put("other.json.gz", other)),
+  CHECK_THROWS_WITH(events(t.file("other.json.gz", other)),
                     Contains("other.json.gz: byte ") && Contains("sum"));
 }
 
 TEST_CASE("a Chakra file with false lengths is refused, without their memory",
           "[traces][chakra][malformed]") {
-  const TemporaryFolder t;
+  const Folder t;
   const std::string version(
       "\x07\x0a\x05"
       "0.0.4",
       8);
   const auto rejected = [&](const std::string& text, const std::string& expected) {
-    CHECK_THROWS_WITH(open_trace(t.put("rank.0.et", text)),
+    CHECK_THROWS_WITH(open_trace(t.file("rank.0.et", text)),
                       Contains("rank.0.et: byte ") && Contains(expected));
   };
   // 10^10 as a varint: 0x80 0xc8 0xaf 0xa0 0x25. The length stands at byte 8.
@@ -349,7 +349,7 @@ TEST_CASE("a Chakra file with false lengths is refused, without their memory",
 }
 
 TEST_CASE("a Chakra attribute that is no number is no harm", "[traces][chakra][malformed]") {
-  const TemporaryFolder t;
+  const Folder t;
   // A version; a node of 19 bytes: its name, and an attribute "abc" whose double is not a number.
   const std::string file(
       "\x07\x0a\x05"
@@ -357,7 +357,7 @@ TEST_CASE("a Chakra attribute that is no number is no harm", "[traces][chakra][m
       "\x13\x12\x01n\x52\x0e\x0a\x03"
       "abc\x19\x00\x00\x00\x00\x00\x00\xf8\x7f",
       28);
-  const Recording r = open_trace(t.put("rank.0.et", file));
+  const Recording r = open_trace(t.file("rank.0.et", file));
   CHECK(r.ranks[0].events.size() == 1);
 }
 
@@ -369,37 +369,37 @@ TEST_CASE("a folder must hold each rank of one run once", "[traces][malformed]")
                         fmt::format("\"world_size\": {}", world));
   };
   {
-    const TemporaryFolder t;
-    t.put("a.json", trace(1, 2));
-    t.put("b.json", trace(0, 2));
-    const Recording r = open_trace(t.path);
+    const Folder t;
+    t.file("a.json", trace(1, 2));
+    t.file("b.json", trace(0, 2));
+    const Recording r = open_trace(t.path());
     REQUIRE(r.ranks.size() == 2);
-    CHECK(r.ranks[0].source == (t.path / "b.json").string());
+    CHECK(r.ranks[0].source == (t.path() / "b.json").string());
     // Times count from the earliest event, exactly.
     CHECK(r.origin.count() == 100000);
     CHECK(r.ranks[1].events.begin[0].count() == 0);
-    t.put("b.json", trace(1, 2));
-    CHECK_THROWS_WITH(open_trace(t.path),
+    t.file("b.json", trace(1, 2));
+    CHECK_THROWS_WITH(open_trace(t.path()),
                       Contains("b.json: is rank 1, and so is") && Contains("a.json"));
-    t.put("b.json", trace(2, 2));
-    CHECK_THROWS_WITH(open_trace(t.path), Contains("b.json: is rank 2 of 2"));
-    t.put("b.json", trace(0, 3));
-    CHECK_THROWS_WITH(open_trace(t.path), Contains("expected one run"));
-    t.put("a.json", trace(1, 3));
-    CHECK_THROWS_WITH(open_trace(t.path), Contains("of 3 ranks, but 2 are here"));
+    t.file("b.json", trace(2, 2));
+    CHECK_THROWS_WITH(open_trace(t.path()), Contains("b.json: is rank 2 of 2"));
+    t.file("b.json", trace(0, 3));
+    CHECK_THROWS_WITH(open_trace(t.path()), Contains("expected one run"));
+    t.file("a.json", trace(1, 3));
+    CHECK_THROWS_WITH(open_trace(t.path()), Contains("of 3 ranks, but 2 are here"));
     // Named one by one they are what the user means; what is missing is counted.
-    const std::vector<std::filesystem::path> files{t.path / "a.json", t.path / "b.json"};
+    const std::vector<std::filesystem::path> files{t.path() / "a.json", t.path() / "b.json"};
     CHECK(open_traces(files).oddities[ParseWarning::kMissingRank].count == 1);
-    t.put("b.json",
-          "\x07\x0a\x05"
-          "0.0.4");
-    CHECK_THROWS_WITH(open_trace(t.path), Contains("expected one format"));
+    t.file("b.json",
+           "\x07\x0a\x05"
+           "0.0.4");
+    CHECK_THROWS_WITH(open_trace(t.path()), Contains("expected one format"));
   }
-  const TemporaryFolder empty;
-  CHECK_THROWS_WITH(open_trace(empty.path), Contains("holds no file"));
-  CHECK_THROWS_WITH(open_trace(empty.path / "nothing"), Contains("does not exist"));
-  CHECK_THROWS_WITH(open_trace(empty.put("empty.json", "")), Contains("empty"));
-  CHECK_THROWS_WITH(open_trace(empty.put("text.txt", "hello")), Contains("no format known"));
+  const Folder empty;
+  CHECK_THROWS_WITH(open_trace(empty.path()), Contains("holds no file"));
+  CHECK_THROWS_WITH(open_trace(empty.path() / "nothing"), Contains("does not exist"));
+  CHECK_THROWS_WITH(open_trace(empty.file("empty.json", "")), Contains("empty"));
+  CHECK_THROWS_WITH(open_trace(empty.file("text.txt", "hello")), Contains("no format known"));
 }
 
 TEST_CASE("calls and collectives are known by the names libraries give them", "[traces]") {

@@ -132,13 +132,13 @@ TEST_CASE("steps whose numbers begin anew are numbered by order; doubled events 
   }
   CHECK(measured_run(again.open()).step_count() == 4);
 
-  const test::TemporaryFolder folder;
-  three_steps().write(folder.path / "once.json");
-  const std::string once = test::text_of(folder.path / "once.json");
+  const test::Folder folder;
+  three_steps().write(folder.path() / "once.json");
+  const std::string once = test::text_of(folder.path() / "once.json");
   const std::size_t list = once.find('[') + 1;
   const std::string events = once.substr(list, once.rfind(']') - list);
   const Recording twice =
-      open_trace(folder.put("twice.json", once.substr(0, list) + events + "," + events + "]}"));
+      open_trace(folder.file("twice.json", once.substr(0, list) + events + "," + events + "]}"));
   CHECK(twice.ranks[0].oddities[ParseWarning::kRepeated].count == 3 * 13);
   const MeasuredRun run = measured_run(twice);
   CHECK(run.step_count() == 3);
@@ -147,8 +147,8 @@ TEST_CASE("steps whose numbers begin anew are numbered by order; doubled events 
 }
 
 TEST_CASE("events that begin and end apart are ranges", "[traces][steps]") {
-  const test::TemporaryFolder folder;
-  const Recording r = open_trace(folder.put("be.json", R"({"traceEvents": [
+  const test::Folder folder;
+  const Recording r = open_trace(folder.file("be.json", R"({"traceEvents": [
 {"ph": "B", "cat": "cpu_op", "name": "outer", "pid": 1, "tid": 1, "ts": 10},
 {"ph": "B", "cat": "cpu_op", "name": "inner", "pid": 1, "tid": 1, "ts": 12, "args": {"External id": 4}},
 {"ph": "E", "pid": 1, "tid": 1, "ts": 15}, {"ph": "E", "pid": 1, "tid": 1, "ts": 30},
@@ -235,27 +235,27 @@ TEST_CASE("ranges are steps by families of names, unless they hold a kernel or p
 }
 
 TEST_CASE("files of a folder that share nothing are not one run", "[traces][steps]") {
-  const test::TemporaryFolder folder;
-  three_steps().write(folder.path / "a.json");
+  const test::Folder folder;
+  three_steps().write(folder.path() / "a.json");
   KinetoEvents other;
   other.kernel("gemm", 7, 5'000'000'000, 100, 1);
-  other.write(folder.path / "b.json");
+  other.write(folder.path() / "b.json");
   CHECK_THROWS_WITH(
-      open_trace(folder.path),
+      open_trace(folder.path()),
       Contains("b.json: shares no time, collective or run with") && Contains("a.json"));
   // Collectives of one kind on both: clocks may be hours apart.
   KinetoEvents first = three_steps();
   first.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", 9, 1'000'100, 10, 0);
-  first.write(folder.path / "a.json");
+  first.write(folder.path() / "a.json");
   other.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", 9, 5'000'000'200, 10, 0);
-  other.write(folder.path / "b.json");
-  CHECK(open_trace(folder.path).ranks.size() == 2);
+  other.write(folder.path() / "b.json");
+  CHECK(open_trace(folder.path()).ranks.size() == 2);
 }
 
 TEST_CASE("a mark of the byte order is no part of a trace", "[traces][steps]") {
-  const test::TemporaryFolder folder;
-  three_steps().write(folder.path / "plain.json");
+  const test::Folder folder;
+  three_steps().write(folder.path() / "plain.json");
   const auto marked =
-      folder.put("marked.json", "\xef\xbb\xbf" + test::text_of(folder.path / "plain.json"));
+      folder.file("marked.json", "\xef\xbb\xbf" + test::text_of(folder.path() / "plain.json"));
   CHECK(open_trace(marked).ranks[0].events.size() == 39);
 }

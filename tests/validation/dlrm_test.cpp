@@ -8,10 +8,10 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "core/error.h"
+#include "tests/folder.h"
 #include "tests/validation/suites.h"
 #include "workloads/build_graph.h"
 #include "workloads/embedding_plan/plan.h"
@@ -34,12 +34,7 @@ constexpr const char* kNvidia =
     "v2.1,NVIDIA,dgx,dlrm,8,1,NVIDIA A100-SXM4-80GB,55296,5,1.5,1.4,1.6,100\n";
 
 std::vector<DlrmStepTime> rows_of(const std::string& text) {
-  const auto file = std::filesystem::temp_directory_path() /
-                    ("stepcast-dlrm-rows-" + std::to_string(getpid()) + ".csv");
-  std::ofstream(file) << text;
-  auto rows = read_dlrm_step_times(file);
-  std::filesystem::remove(file);
-  return rows;
+  return read_dlrm_step_times(fixtures::Folder().file("rows.csv", text));
 }
 
 }  // namespace
@@ -227,8 +222,7 @@ TEST_CASE("MLPerf DLRM step times", "[studies][dlrm][accuracy]") {
   CHECK(generations.errors.mean < generations.baseline_mean / 2);
   // At the efficiency that the other generations show, Ampere by its one-hot rounds: worse than the
   // 5, 15 and 3 % that were wished for.
-  const auto& printed =
-      validation::testing::group(suite, "hugectr, generations left out").errors;
+  const auto& printed = validation::testing::group(suite, "hugectr, generations left out").errors;
   CHECK(printed.n == 7 + 26);
   CHECK(printed.median <= 0.10);
   CHECK(printed.worst <= 0.25);

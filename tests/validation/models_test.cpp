@@ -1,13 +1,12 @@
 #include "validation/models.h"
 
-#include <unistd.h>
-
 #include <string>
 
 #include <catch2/catch.hpp>
 #include <set>
 
 #include "core/error.h"
+#include "tests/folder.h"
 #include "tests/studies/synthetic_rows.h"
 
 using namespace stepcast;
@@ -90,9 +89,7 @@ TEST_CASE("holdouts of the other suite are refused", "[studies][validate]") {
 }
 
 TEST_CASE("a rank count between two measured ones is predicted", "[studies][validate]") {
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("stepcast-nccl-" + std::to_string(getpid()));
-  std::filesystem::create_directories(folder);
+  const fixtures::Folder folder;
   std::string text = "kind,format,bytes,seconds,ranks,device,system,stack\n";
   for (const int ranks : {2, 4, 8}) {
     for (int power = 8; power < 28; ++power) {
@@ -103,8 +100,7 @@ TEST_CASE("a rank count between two measured ones is predicted", "[studies][vali
                           bytes, seconds, ranks);
     }
   }
-  write_whole_file(folder / "nccl.csv", text);
-  const auto table = models::read_measured(folder / "nccl.csv");
+  const auto table = models::read_measured(folder.file("nccl.csv", text));
   ModelFacts facts;
   facts.systems["dgx-a100-80gb"] = config::load_system("dgx-a100-80gb", {STEPCAST_SOURCE_DIR});
   ValidateModelsOptions options;

@@ -1,14 +1,11 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "core/config/published_names.h"
 #include "core/error.h"
 #include "studies/fit/error_statistics.h"
+#include "tests/folder.h"
 #include "tests/validation/suites.h"
 #include "validation/published/published.h"
 
@@ -43,22 +40,9 @@ constexpr const char* kHeader =
     "zero_stage,schedule,recompute,precision,flash_attn,iter_time_s,iter_time_derived,"
     "tokens_per_s_per_gpu,mfu_pct,mem_GiB\n";
 
-/// A table in a file of its own; gone when the test ends.
-class Table {
- public:
-  explicit Table(const std::string& text)
-      : path_(std::filesystem::temp_directory_path() /
-              ("stepcast-published-" + std::to_string(::getpid()) + ".csv")) {
-    std::ofstream(path_) << kHeader << text;
-  }
-  ~Table() { std::filesystem::remove(path_); }
-  Table(const Table&) = delete;
-  Table& operator=(const Table&) = delete;
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+std::vector<PublishedRow> table_of(const std::string& text) {
+  return read_published(fixtures::Folder().file("rows.csv", kHeader + text));
+}
 
 std::string line(const std::string& id, const std::string& source, int batch, double seconds,
                  const std::string& memory = "") {
@@ -76,8 +60,7 @@ std::vector<PublishedPrediction> predict(const std::vector<PublishedRow>& rows,
 
 TEST_CASE("a published row becomes a job by one rule", "[studies][published]") {
   const auto names = names_of(kNames);
-  const Table table(line("a", "First (2020)", 32, 1) + line("b", "Second", 32, 1));
-  const auto rows = read_published(table.path());
+  const auto rows = table_of(line("a", "First (2020)", 32, 1) + line("b", "Second", 32, 1));
   REQUIRE(rows.size() == 2);
   const Job job = job_of(rows[0], names, library());
   const TransformerWorkload& w = *job.workload.transformer();
@@ -99,8 +82,7 @@ TEST_CASE("a source's recipe for some models stands before its others", "[studie
   const auto names = names_of(text);
   std::string other = line("b", "First", 32, 1);
   other.replace(other.find(",GPT,"), 5, ",GPT-2,");
-  const Table table(line("a", "First", 32, 1) + other);
-  const auto rows = read_published(table.path());
+  const auto rows = table_of(line("a", "First", 32, 1) + other);
   CHECK_FALSE(job_of(rows[0], names, library()).flash_attention);
   CHECK(job_of(rows[1], names, library()).flash_attention);
 }
@@ -109,9 +91,8 @@ TEST_CASE("scalars come from other sources, or from the first row", "[studies][p
   const auto names = names_of(kNames);
   // The measurements follow from the predictions: the first source 1.2 times as long, the second
   // 1.5 times.
-  const Table draft(line("a", "First", 32, 1) + line("b", "First", 64, 1) +
-                    line("c", "Second", 32, 1) + line("d", "Second", 64, 1));
-  auto rows = read_published(draft.path());
+  auto rows = table_of(line("a", "First", 32, 1) + line("b", "First", 64, 1) +
+                       line("c", "Second", 32, 1) + line("d", "Second", 64, 1));
   const auto plain = predict(rows, names);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     rows[i].seconds = plain[i].seconds(1) * (i < 2 ? 1.2 : 1.5);
@@ -134,10 +115,9 @@ TEST_CASE("rows that cannot be predicted say why and are counted", "[studies][pu
   unknown_gpu.replace(unknown_gpu.find("A100"), 4, "TPU4");
   std::string no_heads = line("heads", "First", 32, 1);
   no_heads.replace(no_heads.find(",16,"), 4, ",,");
-  const Table table(line("a", "First", 32, 1) + line("again", "First", 32, 1) +
-                    line("batch", "First", 33, 1) + line("negative", "First", 32, -1) +
-                    line("source", "Third", 32, 1) + unknown_gpu + no_heads);
-  const auto rows = read_published(table.path());
+  const auto rows = table_of(line("a", "First", 32, 1) + line("again", "First", 32, 1) +
+                             line("batch", "First", 33, 1) + line("negative", "First", 32, -1) +
+                             line("source", "Third", 32, 1) + unknown_gpu + no_heads);
   const auto suite = validate_published(predict(rows, names), {});
   REQUIRE(suite.rows.size() == 7);
   const auto says = [&](std::size_t i, const char* text) {
@@ -160,11 +140,9 @@ TEST_CASE("rows that cannot be predicted say why and are counted", "[studies][pu
 
 TEST_CASE("a table without a column, and an alias file with an unknown key, are refused",
           "[studies][published]") {
-  const auto path = std::filesystem::temp_directory_path() /
-                    ("stepcast-published-" + std::to_string(::getpid()) + ".csv");
-  std::ofstream(path) << "id,source\na,b\n";
-  CHECK_THROWS_WITH(read_published(path), Catch::Contains("has no column"));
-  std::filesystem::remove(path);
+  const fixtures::Folder folder;
+  CHECK_THROWS_WITH(read_published(folder.file("rows.csv", "id,source\na,b\n")),
+                    Catch::Contains("has no column"));
   CHECK_THROWS_WITH(names_of(R"({"gpus": [], "cpus": []})"),
                     Catch::Contains("names: ") && Catch::Contains("cpus"));
 }
