@@ -277,16 +277,16 @@ std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
   const CollectiveTraits& traits = collective_traits(kind);
   const double moved = traits.moved.others * bytes;
   const std::size_t outermost = group.outermost();
+  const auto leave = [&group](std::size_t level) {  // by so many members a unit
+    return static_cast<double>(group.channels[level]);
+  };
   for (std::size_t i = 0; i <= outermost; ++i) {
     const double below = group.members_below(i);
     const auto at = static_cast<double>(group.members[i]);
     switch (traits.pattern) {
       case CollectivePattern::kRing:
         if (algorithm == Algorithm::kRing) {
-          const auto leave = [&group](std::size_t level) {
-            return 1 / static_cast<double>(group.channels[level]);
-          };
-          const double hops = at <= below ? 0 : i > 0 ? leave(i - 1) : 1;
+          const double hops = at <= below ? 0 : i > 0 ? 1 / leave(i - 1) : 1;
           out[i] = moved * (size - 1) / size * hops;
         } else if (algorithm == Algorithm::kInSwitch && system.fabric[i].in_switch_reduction) {
           out[i] = bytes / below;
@@ -295,7 +295,12 @@ std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
         }
         break;
       case CollectivePattern::kExchange:
-        out[i] = i == 0 ? bytes * (at - 1) / size : bytes * (size - below) / size;
+        // Members of the emptiest unit have most peers outside; where units share their way out,
+        // those of the fullest have least of it.
+        out[i] = bytes / size *
+                 (i == 0                                  ? at - 1
+                  : system.fabric[i].oversubscription > 1 ? size - below
+                                                          : size - leave(i - 1));
         break;
       case CollectivePattern::kRooted:
         out[i] = bytes / below;  // one channel per member of the unit below

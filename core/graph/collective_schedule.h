@@ -71,7 +71,7 @@ Algorithm plain_algorithm(RingUse use, const GroupShape& group);
 ///   goes up once and the result comes down once (SHARP). What a rank stores for all, S / L more
 ///   inside, is left out: rates measured on 4 and 8 members agree without it. Other levels as
 ///   hierarchical.
-/// - all-to-all: level 0 S (L-1)/G; level i S (G - m_{i-1})/G, no division by L.
+/// - all-to-all: level 0 S (L-1)/G; level i S (G - c_{i-1})/G, no division by L.
 /// All-reduce is twice the reduce-scatter.
 std::vector<double> port_bytes(OpKind kind, Algorithm algorithm, double bytes,
                                const GroupShape& group, const System& system);

@@ -21,10 +21,7 @@ namespace {
 
 constexpr double kScarce = 0.97;     // of a capacity
 constexpr double kScarceGap = 0.03;  // above the bound
-// Ceilings of the step that bounds of it are found below: how many, how far above the last bound,
-// and what one has to gain.
-constexpr int kCeilings = 5;
-constexpr double kFarCeiling = 1.5, kNearCeiling = 1.1, kWorthCeiling = 1.003;
+constexpr double kCeiling = 1.5;     // of the step, above a first bound: a second is found below
 
 /// The largest share of a unit's capacity that is in use.
 double fullness(const PlacementProblem& problem, const Placement& placement) {
@@ -60,25 +57,21 @@ class Planning {
 
   EmbeddingPlanning run() {
     result_.bound = std::numeric_limits<double>::infinity();
-    const std::vector<std::vector<std::int64_t>> spaces = spaces_of_groups();
-    spaces_ = spaces_left_ = static_cast<double>(spaces.size()) * (options_.row_tiers ? 2 : 1) + 1;
+    const std::vector<std::int64_t> sizes = group_sizes(job_, options_.form);
+    spaces_ = spaces_left_ = options_.row_tiers ? 3 : 2;
     if (options_.search.time_limit && options_.search.clock) {
       begin_ = options_.search.clock();
     }
     const bool outside = options_.slow_tiers && asks_for_slow_tier(job_);
     const bool ranges = options_.row_tiers && options_.form.row_ranges && job_.devices > 1;
     wider_follow_ = ranges;
-    for (const auto& space : spaces) {
-      explore({.group_sizes = space,
-               .slow_tiers = outside,
-               .form = options_.form,
-               .proposed = proposed_},
-              false);
-    }
+    explore(
+        {.group_sizes = sizes, .slow_tiers = outside, .form = options_.form, .proposed = proposed_},
+        false);
     const bool found = result_.best() != nullptr;
     wider_follow_ = false;
-    for (std::size_t i = 0; ranges && i < spaces.size(); ++i) {
-      explore({.group_sizes = spaces[i],
+    if (ranges) {
+      explore({.group_sizes = sizes,
                .row_tiers = true,
                .slow_tiers = outside,
                .dedup = job_.embedding_dedup,
@@ -88,7 +81,7 @@ class Planning {
     }
     const bool slower = !options_.form.slow_tiers || !options_.form.slow_tiers->empty();
     // Slower memory may be the faster plan while memory is scarce.
-    PlanSpaceOptions slow{.group_sizes = spaces.front(),
+    PlanSpaceOptions slow{.group_sizes = sizes,
                           .row_tiers = ranges && result_.best() == nullptr,
                           .slow_tiers = true,
                           .dedup = job_.embedding_dedup,
@@ -109,27 +102,6 @@ class Planning {
   }
 
  private:
-  /// Sizes of row-split groups of each search. Each by itself is a smaller search; then machines,
-  /// racks, pods in one plan. Many tables: all sizes in one search, as most of what each would look
-  /// at is common to all; very many: the machine only.
-  [[nodiscard]] std::vector<std::vector<std::int64_t>> spaces_of_groups() const {
-    const std::size_t tables = job_.workload.layered()->tables.size();
-    std::vector<std::int64_t> sizes = group_sizes(job_, options_.form);
-    if (sizes.empty() || tables > kLargeTables) {
-      sizes.resize(std::min(sizes.size(), tables > kManyTables ? 1 : kMostGroupSizes));
-      return {sizes};
-    }
-    std::vector<std::vector<std::int64_t>> spaces;
-    for (const std::int64_t size : sizes) {
-      spaces.push_back({size});
-    }
-    const auto nested = workloads::nested_units(job_);
-    if (nested.size() > 1 && !options_.form.machine_groups) {
-      spaces.push_back(nested);
-    }
-    return spaces;
-  }
-
   /// The search does not see which communicators a plan talks on. Where the plans it finds have no
   /// room for theirs, it looks again with that much of the devices left free.
   void explore(const PlanSpaceOptions& options, bool wide) {
@@ -155,9 +127,6 @@ class Planning {
       // Spaces that are left share the time that is left.
       const double left = *searching.time_limit - (searching.clock() - begin_);
       searching.time_limit = std::max(0.0, left) / std::max(1.0, spaces_left_);
-    }
-    if (const PlannedCandidate* best = result_.best(); best != nullptr) {
-      searching.rival = to_load(best->objective);
     }
     for (const EmbeddingPlan* plan : proposed_) {
       if (auto start = internal::placement_of(job, space, *plan)) {
@@ -185,15 +154,9 @@ class Planning {
     std::optional<LowerBound> known;
     if (!wide && !again) {
       result_.space_log10 = std::max(result_.space_log10, space.problem().space_log10());
-      // A group size whose bound is above the best plan in hand cannot improve on it.
       const PlacementProblem& problem = space.problem();
       known = problem.arrival_overlaps ? lower_bound(relaxed(problem, 1)) : lower_bound(problem);
       memory_decides_ = memory_decides_ || known->value > known->without_memory;
-      const double seconds = load_seconds(known->value);
-      if (const PlannedCandidate* best = result_.best();
-          best != nullptr && seconds >= best->objective) {
-        return std::nullopt;
-      }
     }
     SearchOptions searching = searching_in(job, space);
     searching.bound = known;
@@ -201,7 +164,7 @@ class Planning {
     result_.evaluations += found.evaluations;
     result_.cut = result_.cut || found.cut;
     const double bound = load_seconds(found.bound.value);
-    if (found.best.empty() && !found.left) {
+    if (found.best.empty()) {
       // With room left free the capacity is not the device's: what the first search said stands.
       if (!again && (!result_.shortage || !wide)) {
         result_.shortage = found.shortage;
@@ -252,19 +215,13 @@ class Planning {
   void note_step_bound(PlanSpaceOptions options) {
     options.fit = LineFit::kBelow;
     double bound = 0;
-    const int turns = job_.workload.layered()->tables.size() > kLargeTables ? 2 : kCeilings;
-    for (int turn = 0; turn < turns && bound < step_bound_; ++turn) {
+    for (int turn = 0; turn < 2 && bound < step_bound_; ++turn) {
       const PlanSpace space(job_, prices_, options);
       if (shortage_of(space.problem())) {
         return;
       }
-      const double least = std::min(options.longest, least_step(job_, space, step_bound_));
-      if (turn > 0 && least < bound * kWorthCeiling) {
-        break;
-      }
-      bound = least;
-      const bool attained = least < options.longest;
-      options.longest = bound * (turn > 0 && attained ? kNearCeiling : kFarCeiling);
+      bound = std::max(bound, std::min(options.longest, least_step(job_, space, step_bound_)));
+      options.longest = kCeiling * bound;
     }
     step_bound_ = std::min(step_bound_, bound);
   }

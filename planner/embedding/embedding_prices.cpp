@@ -293,7 +293,10 @@ LinearPrice EmbeddingPrices::link(OpKind kind, Format format, std::int64_t membe
   for (std::int64_t i = 0; i < members; ++i) {
     ranks.push_back(static_cast<std::int32_t>(i * step));
   }
-  const GroupShape shape = group_shape(model_.system(), ranks, job_.devices);
+  GroupShape shape = group_shape(model_.system(), ranks, job_.devices);
+  if (line.fit == LineFit::kBelow && kind == OpKind::kAllToAllV) {
+    shape.channels = shape.members;  // what is sent may lie in the fullest units
+  }
   const double element = bits_per_element(format, 1024) / 8;
   const auto time = [&](double size) {
     Op op;

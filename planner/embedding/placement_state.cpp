@@ -65,8 +65,6 @@ void PlacementState::add_to_measure(std::size_t measure, std::size_t rank, Femto
   if (measure == kTogether) {
     Femtoseconds& least = block_least_[block];
     least = after <= least ? after : before == least ? *std::min_element(begin, end) : least;
-  } else {
-    squares_ += load_seconds(load) * load_seconds(after + before);
   }
 }
 
@@ -200,21 +198,18 @@ Femtoseconds PlacementState::objective() const {
   return sum;
 }
 
-std::pair<Femtoseconds, double> PlacementState::with(const PlacementOption& o,
-                                                     const std::vector<std::int32_t>& groups) {
+Femtoseconds PlacementState::with(const PlacementOption& o,
+                                  const std::vector<std::int32_t>& groups) {
   ++evaluations_;
   Femtoseconds sum = problem_.constant + fixed_;
   for (std::size_t f = 0; f < problem_.fixed.size(); ++f) {
     sum += (o.routes >> f & 1U) != 0 && route_uses_[f] == 0 ? problem_.fixed[f] : 0;
   }
-  double squares = squares_;
   const bool everywhere = o.group == problem_.ranks;
   for (const std::size_t p : phases_) {
     Femtoseconds top = most(p) - on_all_[p];
     const auto add = [&](std::size_t rank, Femtoseconds load) {
-      const Femtoseconds before = load_[p][rank];
-      top = std::max(top, before + load);
-      squares += load_seconds(load) * load_seconds(2 * before + load);
+      top = std::max(top, load_[p][rank] + load);
     };
     for (const PlacementOption::Skew& s : o.skew) {
       if (everywhere) {
@@ -231,7 +226,7 @@ std::pair<Femtoseconds, double> PlacementState::with(const PlacementOption& o,
     }
     sum += on_all_[p] + o.everywhere[p] + (everywhere ? o.pieces * o.load[p] : 0) + top;
   }
-  return {sum, squares};
+  return sum;
 }
 
 bool PlacementState::has_room(const PlacementOption& o, std::int32_t group) const {

@@ -22,10 +22,9 @@ class PlacementState {
   void add(std::size_t table, Choice choice);
   void remove(std::size_t table);  ///< no-op for a table that is not placed
   [[nodiscard]] Femtoseconds objective() const;
-  /// Objective and `unevenness` after adding a table in that option, with its pieces on those
-  /// objective and of `unevenness`.
-  [[nodiscard]] std::pair<Femtoseconds, double> with(const PlacementOption& option,
-                                                     const std::vector<std::int32_t>& groups);
+  /// Objective after adding a table in that option, with its pieces on those groups.
+  [[nodiscard]] Femtoseconds with(const PlacementOption& option,
+                                  const std::vector<std::int32_t>& groups);
   /// No unit holds more than it can, and no more moves than may.
   [[nodiscard]] bool fits() const {
     return overfull_ == 0 && (!problem_.moves || moved_ <= problem_.moves->allowed);
@@ -56,8 +55,6 @@ class PlacementState {
   [[nodiscard]] const std::vector<std::int32_t>& tables_on(std::int32_t rank) const {
     return tables_on_[static_cast<std::size_t>(rank)];
   }
-  /// Sum of squares of the ranks' loads by phase: tells apart placements of equal objective.
-  [[nodiscard]] double unevenness() const { return squares_; }
   /// Tables priced so far: one each time a table is put somewhere, or asked for there.
   [[nodiscard]] std::uint64_t evaluations() const { return evaluations_; }
 
@@ -98,7 +95,6 @@ class PlacementState {
   std::vector<std::int32_t> route_uses_;
   Femtoseconds fixed_ = 0;
   std::vector<std::vector<std::int32_t>> tables_on_;
-  double squares_ = 0;
   std::uint64_t evaluations_ = 0;
 };
 

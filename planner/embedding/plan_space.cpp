@@ -353,25 +353,9 @@ bool asks_for_slow_tier(const Job& job) {
 }
 
 std::vector<std::int64_t> group_sizes(const Job& job, const PlanForm& form) {
-  std::vector<std::int64_t> sizes;
-  const auto offer = [&](std::int64_t size) {
-    if (size > 1 && size < job.devices && job.devices % size == 0 &&
-        std::find(sizes.begin(), sizes.end(), size) == sizes.end()) {
-      sizes.push_back(size);
-    }
-  };
-  offer(workloads::node_size(job));
-  if (form.machine_groups) {
-    return sizes;
-  }
-  for (const std::int64_t unit : workloads::nested_units(job)) {
-    offer(unit);
-  }
-  const std::vector<std::int64_t> units = sizes;
-  for (const std::int64_t unit : units) {
-    for (const std::int64_t times : {2, 4}) {
-      offer(unit * times);
-    }
+  std::vector<std::int64_t> sizes = workloads::nested_units(job);
+  if (form.machine_groups || job.workload.layered()->tables.size() > kManyTables) {
+    std::erase_if(sizes, [&job](auto size) { return size != workloads::node_size(job); });
   }
   return sizes;
 }

@@ -115,9 +115,8 @@ void check_plannable(const Job& job);
 /// True if some table must stay out of the devices' own memory (Job::plan_constraints).
 bool asks_for_slow_tier(const Job& job);
 
-/// Sizes of row-split groups worth trying: units of every fabric level and machines, and small
-/// multiples of them, that divide the job's devices; the machine first. With
-/// `form.machine_groups` no other.
+/// Sizes of row-split groups: machines and units of every fabric level, where they divide the job's
+/// devices; machines alone with `form.machine_groups` and with very many tables.
 std::vector<std::int64_t> group_sizes(const Job& job, const PlanForm& form = {});
 
 }  // namespace stepcast::planner

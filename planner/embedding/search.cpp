@@ -8,7 +8,6 @@
 
 #include "core/error.h"
 #include "planner/embedding/internal/annealing.h"
-#include "planner/embedding/internal/branch_and_bound.h"
 #include "planner/embedding/internal/greedy_start.h"
 #include "planner/embedding/internal/local_search.h"
 #include "planner/embedding/internal/many_tables.h"
@@ -19,19 +18,16 @@
 namespace stepcast::planner {
 namespace {
 
-constexpr std::size_t kDescents = 3;
-constexpr std::uint64_t kNodes = 1500;  // of the bound of phases
-constexpr double kWellAbove = 1.05;     // a rival: not annealed
-constexpr std::size_t kProposed = 3;    // placements of others that descents start from
+constexpr std::size_t kDescents = 3;    // from greedy starts, and from placements of others
+constexpr std::uint64_t kNodes = 1000;  // of the bound of phases
 // Moves of a run of annealing: a table's, at few ranks, and at least so many in all.
 constexpr std::uint64_t kQuickMoves = 1000;
 constexpr std::uint64_t kMoves = 4000;
 constexpr std::uint64_t kLeastMoves = 20'000;
 constexpr double kCooler = 0.3;  // temperatures of every second run
-constexpr std::size_t kProofTables = 12;
+constexpr std::size_t kFewTables = 12;
 constexpr double kHotFew = 0.1, kColdFew = 1e-3;  // temperatures for so few tables
-constexpr std::uint64_t kQuickProof = 20'000, kProof = 100'000, kLongProof = 4'000'000;
-constexpr std::uint64_t kLastDescent = 20'000;  // evaluations of the descent after a run
+constexpr std::uint64_t kLastDescent = 20'000;    // evaluations of the descent after a run
 
 }  // namespace
 
@@ -139,12 +135,6 @@ void repair_smallest(const PlacementProblem& problem, internal::LocalSearch& loc
                                           std::numeric_limits<double>::infinity(), 1e9));
 }
 
-/// Whether an objective is so far from a plan in hand that its space is not worth more effort.
-bool well_above_rival(const SearchOptions& options, Femtoseconds objective) {
-  return options.rival &&
-         static_cast<double>(objective) >= kWellAbove * static_cast<double>(*options.rival);
-}
-
 /// The best placements of others that fit, all of them offered.
 std::vector<Placement> proposed_starts(const PlacementProblem& problem,
                                        const SearchOptions& options,
@@ -159,7 +149,7 @@ std::vector<Placement> proposed_starts(const PlacementProblem& problem,
   std::stable_sort(all.begin(), all.end(),
                    [](const auto& x, const auto& y) { return x.first < y.first; });
   std::vector<Placement> best;
-  for (std::size_t i = 0; i < std::min(all.size(), kProposed); ++i) {
+  for (std::size_t i = 0; i < std::min(all.size(), kDescents); ++i) {
     best.push_back(std::move(all[i].second));
   }
   return best;
@@ -199,7 +189,7 @@ std::uint64_t anneal(const PlacementProblem& problem, const SearchOptions& optio
   internal::Annealing run;
   run.moves = std::max(kLeastMoves, (quick ? kQuickMoves : kMoves) * problem.tables.size() * 64 /
                                         (56 + static_cast<std::uint64_t>(problem.ranks)));
-  if (problem.tables.size() <= kProofTables) {
+  if (problem.tables.size() <= kFewTables) {
     run.hot = kHotFew;
     run.cold = kColdFew;
   }
@@ -236,79 +226,36 @@ void finish(const PlacementProblem& problem, const internal::Budget& budget,
   }
 }
 
-/// Branch and bound over few tables: the bound rises to the best in hand where no placement is
-/// better.
-void prove(const PlacementProblem& problem, SearchEffort effort, internal::Budget& budget,
-           internal::Incumbents& best_found, LowerBound& bound) {
-  const std::uint64_t steps = effort == SearchEffort::kQuick    ? kQuickProof
-                              : effort == SearchEffort::kNormal ? kProof
-                                                                : kLongProof;
-  const auto proof = internal::branch_and_bound(problem, best_found.best(), steps);
-  budget.add(proof ? proof->steps : steps);
-  if (!proof) {
-    return;
-  }
-  if (proof->better) {
-    best_found.offer(proof->better->first, proof->better->second);
-  }
-  const Femtoseconds best = best_found.best();
-  if (best < kNoPlan) {
-    if (static_cast<double>(best) > static_cast<double>(bound.value) * (1 + 1e-6)) {
-      bound.reason = "proven optimal";
-    }
-    bound.value = std::max(bound.value, best);
-  }
-}
-
 /// Up to kLargeTables tables.
 void search_few(const PlacementProblem& problem, const SearchOptions& options, double scale,
                 internal::LocalSearch& local, internal::Budget& budget,
                 internal::Incumbents& best_found, SearchResult& result) {
-  const auto enough = [&] {
-    return static_cast<Femtoseconds>(static_cast<double>(result.bound.value) *
-                                     (1 + options.good_enough));
-  };
-  local.settle_for(enough());
   descend_from_starts(problem, scale, options, local, budget, best_found);
-  const bool few = problem.tables.size() <= kProofTables;
-  if (few && best_found.best() == kNoPlan) {
-    prove(problem, options.effort, budget, best_found, result.bound);
-  }
-  if (best_found.best() == kNoPlan || best_found.best() <= enough()) {
+  if (best_found.best() == kNoPlan) {
     return;
   }
-  const auto close =
-      static_cast<Femtoseconds>(static_cast<double>(best_found.best()) / (1 + options.good_enough));
-  const Femtoseconds by_phases =
-      internal::PhaseBound(problem, 0).raise(best_found.best(), close, kNodes);
+  const Femtoseconds in_hand = best_found.best();
+  const Femtoseconds by_phases = internal::PhaseBound(problem, 0).raise(in_hand, in_hand, kNodes);
   if (by_phases > result.bound.value) {
     result.bound.value = by_phases;
     result.bound.reason = "slowest rank of each phase";
-    local.settle_for(enough());
   }
-  if (!well_above_rival(options, best_found.best())) {
-    result.evaluations += anneal(problem, options, enough(), local, budget, best_found);
-  }
-  if (few && best_found.best() > enough() && !budget.cut()) {
-    prove(problem, options.effort, budget, best_found, result.bound);
-  }
+  const auto enough = static_cast<Femtoseconds>(static_cast<double>(result.bound.value) *
+                                                (1 + options.good_enough));
+  result.evaluations += anneal(problem, options, enough, local, budget, best_found);
 }
 
 /// More tables than sweeps of a local search are worth: a smooth descent places them.
 void search_large(const PlacementProblem& problem, const SearchOptions& options, double scale,
                   internal::LocalSearch& local, internal::Budget& budget,
                   internal::Incumbents& best_found, SearchResult& result) {
-  internal::PhaseBound phases(problem, internal::kManyStarts, false);
-  if (internal::leave_to_rival(problem, phases, options, result)) {
-    return;
-  }
   greedy_starts(problem, scale, budget, best_found);
-  const std::vector<Placement> proposed = proposed_starts(problem, options, best_found);
+  proposed_starts(problem, options, best_found);
   if (best_found.best() == kNoPlan) {
     repair_smallest(problem, local);
   }
   if (best_found.best() < kNoPlan) {
-    internal::search_many(problem, options, proposed, phases, budget, best_found, local, result);
+    internal::search_many(problem, options, budget, best_found, local, result);
   }
 }
 
@@ -333,9 +280,7 @@ SearchResult search(const PlacementProblem& problem, const SearchOptions& option
   const double scale = std::max(load_seconds(result.bound.value), 1e-12);
   const auto way = problem.tables.size() > kLargeTables ? search_large : search_few;
   way(problem, options, scale, local, budget, best_found, result);
-  if (!result.left) {
-    finish(problem, budget, local, best_found, result);
-  }
+  finish(problem, budget, local, best_found, result);
   return result;
 }
 

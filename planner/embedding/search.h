@@ -26,8 +26,6 @@ struct SearchOptions {
   std::vector<Placement> starts = {};
   /// lower_bound() of the problem, of free arrival where that overlaps, if it is known.
   std::optional<LowerBound> bound = std::nullopt;
-  /// The objective of a plan in hand: a search whose descents end well above it is not annealed.
-  std::optional<Femtoseconds> rival = std::nullopt;
   std::size_t keep = 4;                     ///< distinct placements handed back
   std::function<double()> clock = nullptr;  ///< seconds; only asked with a time limit
   /// Asked now and then: true ends the search with what it has.
@@ -51,8 +49,6 @@ struct SearchResult {
   LowerBound bound;
   std::uint64_t evaluations = 0;
   bool cut = false;  ///< by the time limit, or interrupted
-  /// The bound is so near the rival's objective, or above, that nothing was searched for.
-  bool left = false;
   std::optional<Shortage> shortage;
   [[nodiscard]] double gap() const;  ///< best / bound - 1
 };

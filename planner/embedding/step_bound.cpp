@@ -28,8 +28,8 @@ double bound_of(const PlacementProblem& problem, double enough) {
     // Below a ceiling the bound is true whether or not a placement attains the ceiling.
     ceiling *= kAbove;
     const Femtoseconds most = to_load(ceiling);
-    bound = std::max(
-        bound, load_seconds(internal::PhaseBound(problem, 0, false).raise(most, most, nodes)));
+    bound =
+        std::max(bound, load_seconds(internal::PhaseBound(problem, 0).raise(most, most, nodes)));
   }
   return bound;
 }
@@ -122,19 +122,10 @@ double least_step(const Job& job, const PlanSpace& space, double enough) {
   }
   const PlacementProblem& problem = without ? *without : space.problem();
   const double dense = space.dense_step();
-  const auto hidden = problem.arrival_overlaps;
   if (overlap.input_all_to_all || overlap.output_all_to_all) {
     return least_overlapped(job, space, problem, enough);
   }
-  const double chain = dense + (hidden ? bound_of(relaxed(problem, 1), enough - dense)
-                                       : bound_of(problem, enough - dense));
-  if (!hidden || chain >= enough) {
-    return chain;
-  }
-  // The chain alone; and the mean of chain and links, which leave `hidden` to compute.
-  const double rest =
-      std::min(dense, load_seconds(*hidden)) + load_seconds(relaxed_constant(problem, 0.5));
-  return std::max(chain, rest + bound_of(relaxed(problem, 0.5), enough - rest));
+  return dense + bound_of(problem.arrival_overlaps ? relaxed(problem, 1) : problem, enough - dense);
 }
 
 }  // namespace stepcast::planner

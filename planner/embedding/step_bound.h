@@ -11,7 +11,7 @@ namespace stepcast::planner {
 /// With `enough` a value of at least that may be less than it could be.
 ///
 ///   exchanges wait for compute          dense + sum over phases of the slowest rank
-///   ids arrive overlapped               the longer of that without arrival, and of all exchanges
+///   ids arrive overlapped               that without arrival
 ///   rows are exchanged overlapped       the longer of both, and any mean of them:
 ///       all kernels of a rank           dense + lookups + updates
 ///       the exchanges, and what they    layers behind the tables + arrival + lookups of whole

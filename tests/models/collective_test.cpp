@@ -54,6 +54,10 @@ TEST_CASE("bytes of one device's port per level", "[models][collective][oracle]"
   const auto direct = port_bytes(OpKind::kAllToAll, Algorithm::kDirect, S, g, cluster());
   CHECK(direct[0] == Approx(S * (L - 1) / G));
   CHECK(direct[1] == Approx(S * (G - L) / G));  // no division by L
+  // Eight and four: each of the four has eight peers elsewhere.
+  const GroupShape uneven = group_shape(system, strided(12, 1));
+  CHECK(port_bytes(OpKind::kAllToAll, Algorithm::kDirect, S, uneven, cluster())[1] ==
+        Approx(S * 8 / 12));
 }
 
 TEST_CASE("one member per node saves nothing", "[models][collective][oracle]") {

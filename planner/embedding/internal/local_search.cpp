@@ -77,11 +77,11 @@ LocalSearch::LocalSearch(const PlacementProblem& problem, std::uint64_t seed, Fe
 
 std::uint64_t LocalSearch::random() { return next_split_mix(random_state_); }
 
-bool LocalSearch::improve_table(PlacementState& state, std::size_t table, Score& at) {
+bool LocalSearch::improve_table(PlacementState& state, std::size_t table, Femtoseconds& at) {
   const Choice old = state.placement()[table];
   state.remove(table);
   std::optional<Choice> best;
-  Score best_score = at;
+  Femtoseconds least = at;
   const auto& options = problem_.tables[table].options;
   const bool may_return = problem_.moves.has_value();
   for (std::size_t o = 0; o < options.size() + (may_return ? 1 : 0); ++o) {
@@ -92,28 +92,25 @@ bool LocalSearch::improve_table(PlacementState& state, std::size_t table, Score&
       continue;
     }
     const auto& option = options[index(choice.option)];
-    const auto [objective, unevenness] = state.with(option, choice.groups);
-    if (!Score{objective, unevenness}.better_than(best_score)) {
+    const Femtoseconds objective = state.with(option, choice.groups);
+    if (objective >= least) {
       continue;
     }
     state.add(table, choice);
     if (state.fits()) {
-      best_score = {objective, unevenness};
+      least = objective;
       best = std::move(choice);
     }
     state.remove(table);
   }
-  const bool found = best.has_value();
-  state.add(table, found ? std::move(*best) : old);
-  if (found) {
-    at = best_score;
-  }
-  return found;
+  state.add(table, best ? std::move(*best) : old);
+  at = least;
+  return best.has_value();
 }
 
 void LocalSearch::descend(PlacementState& state) {
   const std::uint64_t before = state.evaluations();
-  Score at = score(state);
+  Femtoseconds at = state.objective();
   const std::size_t tables = problem_.tables.size();
   std::size_t idle = 0;  // tables tried in a row without success
   while (!budget_.spent(state.evaluations() - before)) {

@@ -68,7 +68,7 @@ class LocalSearch {
  public:
   LocalSearch(const PlacementProblem& problem, std::uint64_t seed, Femtoseconds enough,
               Budget& budget, Incumbents& best_found);
-  /// Moves until nothing improves (objective, then unevenness): on the busiest rank of each phase,
+  /// Moves until nothing improves: on the busiest rank of each phase,
   /// and on a few tables that lie on all ranks.
   void descend(PlacementState& state);
   /// For problems where memory is tight: from a placement that does not fit, lowers what is too
@@ -79,20 +79,8 @@ class LocalSearch {
   [[nodiscard]] std::optional<Shortage> closest_shortage() const { return closest_; }
 
  private:
-  /// Lexicographic: the objective, then how evenly ranks are loaded.
-  struct Score {
-    Femtoseconds objective;
-    double unevenness;
-    [[nodiscard]] bool better_than(const Score& o) const {
-      return objective != o.objective ? objective < o.objective
-                                      : unevenness < o.unevenness * (1 - 1e-9);
-    }
-  };
-  [[nodiscard]] static Score score(const PlacementState& s) {
-    return {s.objective(), s.unevenness()};
-  }
   /// The best other choice of one table; applied when better than `at`.
-  bool improve_table(PlacementState& state, std::size_t table, Score& at);
+  bool improve_table(PlacementState& state, std::size_t table, Femtoseconds& at);
 
   const PlacementProblem& problem_;
   std::uint64_t random_state_;

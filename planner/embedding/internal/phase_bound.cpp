@@ -29,7 +29,6 @@ inline namespace phase_bound_parts {
 struct Candidate {
   double even;
   PhaseVector local;
-  TierVector bytes;
   const PhaseItem* item;
 };
 
@@ -39,7 +38,6 @@ struct Node {
   std::uint32_t routes = 0;   ///< of the options
   std::uint32_t charged = 0;  ///< of them, those that are paid for
   PhaseVector weight{};
-  TierVector price{};   ///< of a tier's whole capacity, seconds
   PhaseVector least{};  ///< the slowest rank of a phase has at least this, beyond what lies on all
   PhaseVector most{};   ///< and no more: no piece is larger
   std::vector<std::int16_t> fixed;  ///< item by table; -1: free; empty: all are
@@ -50,11 +48,11 @@ struct Node {
 
 class PhaseBound::Tree {
  public:
-  Tree(const PlacementProblem& problem, std::size_t starts, bool memory)
+  Tree(const PlacementProblem& problem, std::size_t starts)
       : problem_(problem),
         phases_(problem.phases()),
         kept_(starts),
-        items_of_(problem, kFew, memory),
+        items_of_(problem, kFew),
         tables_(items_of_.tables()),
         used_(items_of_.routes()) {}
 
@@ -102,7 +100,6 @@ class PhaseBound::Tree {
   struct Fixed {
     double charges = 0;  ///< with what lies on all ranks
     PhaseVector local{}, piece{};
-    TierVector bytes{};
     double pieces = 0;                  ///< of all phases
     std::vector<std::size_t> capped{};  ///< phases whose pieces may not be of any size
   };
@@ -119,9 +116,6 @@ class PhaseBound::Tree {
       }
       const PhaseItem& item = tables_[t][static_cast<std::size_t>(node.fixed[t])];
       f.charges += item.even;
-      for (const std::size_t tier : items_of_.scarce()) {
-        f.bytes[tier] += item.bytes[tier];
-      }
       for (const std::size_t p : phases_) {
         f.local[p] += item.local[p];
         f.piece[p] = std::max(f.piece[p], item.piece[p]);
@@ -145,7 +139,6 @@ class PhaseBound::Tree {
     taken_.clear();
     sure_even_ = 0;
     sure_local_ = {};
-    sure_bytes_ = {};
     chosen_.resize(tables_.size());
     for (std::size_t t = 0; t < node.fixed.size(); ++t) {
       if (!node.is_free(t)) {
@@ -161,9 +154,6 @@ class PhaseBound::Tree {
       sure_even_ += of.even;
       for (const std::size_t p : phases_) {
         sure_local_[p] += of.local[p];
-      }
-      for (const std::size_t t : items_of_.scarce()) {
-        sure_bytes_[t] += of.bytes[t];
       }
     };
     for (const PhaseItems::Block& block : groups.blocks) {
@@ -210,7 +200,7 @@ class PhaseBound::Tree {
       const bool over = std::any_of(f.capped.begin(), f.capped.end(),
                                     [&](std::size_t p) { return item.piece[p] > node.most[p]; });
       if (!over && least_with(f, item) < in_hand_) {
-        items_.push_back({item.even, item.local, item.bytes, &item});
+        items_.push_back({item.even, item.local, &item});
       }
     }
     if (items_.size() == first_.back()) {
@@ -221,14 +211,10 @@ class PhaseBound::Tree {
     return true;
   }
 
-  /// The cheapest items under the weights and prices, into `chosen_`. What they put on average on a
-  /// rank is added to `local`, what they hold to `bytes`; returned is what they put on all.
-  double relax(const PhaseVector& weight, const TierVector& price, PhaseVector& local,
-               TierVector& bytes) {
+  /// The cheapest items under the weights, into `chosen_`. What they put on average on a rank is
+  /// added to `local`; returned is what they put on all.
+  double relax(const PhaseVector& weight, PhaseVector& local) {
     double even = sure_even_;
-    for (const std::size_t t : items_of_.scarce()) {
-      bytes[t] += sure_bytes_[t];
-    }
     for (const std::size_t p : phases_) {
       local[p] += sure_local_[p];
     }
@@ -240,9 +226,6 @@ class PhaseBound::Tree {
         for (std::size_t p = 0; p < kPhases; ++p) {
           cost += weight[p] * items_[i].local[p];
         }
-        for (const std::size_t t : items_of_.scarce()) {
-          cost += price[t] * items_[i].bytes[t];
-        }
         if (cost < least) {
           least = cost;
           best = i;
@@ -252,9 +235,6 @@ class PhaseBound::Tree {
       even += items_[best].even;
       for (std::size_t p = 0; p < kPhases; ++p) {
         local[p] += items_[best].local[p];
-      }
-      for (const std::size_t t : items_of_.scarce()) {
-        bytes[t] += items_[best].bytes[t];
       }
     }
     return even;
@@ -270,7 +250,6 @@ class PhaseBound::Tree {
     const double free = open_.empty() ? in_hand_ : open_.top().bound;
     if (!open_.empty()) {
       root.weight = open_.top().weight;
-      root.price = open_.top().price;
     }
     open_ = {};
     root.solved = false;
@@ -293,7 +272,6 @@ class PhaseBound::Tree {
   void solve(Node node, int steps = kSteps) {
     const Fixed f = fixed_of(node);
     PhaseVector weight = node.weight;
-    TierVector price = node.price;
     node.bound = 0;
     node.solved = true;
     if (!gather(node, f)) {
@@ -301,15 +279,8 @@ class PhaseBound::Tree {
     }
     for (int step = 0; step < steps; ++step) {
       PhaseVector local = f.local;
-      TierVector bytes = f.bytes;
-      double bound = f.charges + relax(weight, price, local, bytes);
+      double bound = f.charges + relax(weight, local);
       double slopes = 0;
-      TierVector over{};
-      for (const std::size_t t : items_of_.scarce()) {
-        bound += price[t] * (bytes[t] - 1);
-        over[t] = bytes[t] < 1 && price[t] <= 0 ? 0 : in_hand_ * (bytes[t] - 1);
-        slopes += over[t] * over[t];
-      }
       PhaseVector slope{};
       for (const std::size_t p : phases_) {
         bound += (1 - weight[p]) * f.piece[p] + weight[p] * local[p];
@@ -321,7 +292,6 @@ class PhaseBound::Tree {
       if (bound > node.bound) {
         node.bound = bound;
         node.weight = weight;
-        node.price = price;
       }
       if (slopes == 0 || node.bound >= in_hand_) {
         break;
@@ -329,9 +299,6 @@ class PhaseBound::Tree {
       const double length = 0.5 * std::max(in_hand_ - bound, 0.01 * in_hand_) / slopes;
       for (const std::size_t p : phases_) {
         weight[p] = std::clamp(weight[p] + length * slope[p], 0.0, 1.0);
-      }
-      for (const std::size_t t : items_of_.scarce()) {
-        price[t] = std::max(0.0, price[t] + length * in_hand_ * over[t]);
       }
     }
     if (node.bound < in_hand_) {
@@ -437,8 +404,7 @@ class PhaseBound::Tree {
         chosen_[table] = item;
       }
     }
-    TierVector bytes = f.bytes;
-    const double charges = f.charges + relax(node.weight, node.price, local, bytes);
+    const double charges = f.charges + relax(node.weight, local);
     if (kept_ > 0) {
       std::vector<std::int32_t> options;
       for (const PhaseItem* item : chosen_) {
@@ -506,7 +472,6 @@ class PhaseBound::Tree {
   std::vector<const PhaseItems::Block*> taken_;
   double sure_even_ = 0;
   PhaseVector sure_local_{};
-  TierVector sure_bytes_{};
   std::vector<const PhaseItem*> chosen_;
   std::vector<std::vector<std::int32_t>> starts_;
   std::vector<double> leasts_;                   ///< of them
@@ -514,8 +479,8 @@ class PhaseBound::Tree {
   std::set<std::vector<std::int32_t>> seen_;
 };
 
-PhaseBound::PhaseBound(const PlacementProblem& problem, std::size_t starts, bool memory)
-    : tree_(std::make_unique<Tree>(problem, starts, memory)) {}
+PhaseBound::PhaseBound(const PlacementProblem& problem, std::size_t starts)
+    : tree_(std::make_unique<Tree>(problem, starts)) {}
 PhaseBound::~PhaseBound() = default;
 
 Femtoseconds PhaseBound::raise(Femtoseconds in_hand, Femtoseconds enough, std::uint64_t nodes) {

@@ -28,9 +28,8 @@ namespace stepcast::planner::internal {
 /// Checked against brute force by tests/planner/solver_test.cpp.
 class PhaseBound {
  public:
-  /// `starts`: relaxations kept as starts of a search. `memory`: whether scarce memory has a price,
-  /// which is true of the problem's own options alone, not of plans between them.
-  PhaseBound(const PlacementProblem& problem, std::size_t starts, bool memory = true);
+  /// `starts`: relaxations kept as starts of a search.
+  PhaseBound(const PlacementProblem& problem, std::size_t starts);
   ~PhaseBound();
   PhaseBound(const PhaseBound&) = delete;
   PhaseBound& operator=(const PhaseBound&) = delete;

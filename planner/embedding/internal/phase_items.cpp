@@ -41,9 +41,6 @@ SplitItem split_item(const PlacementOption& o, std::size_t option, std::int32_t 
 
 bool no_worse(const SplitItem& a, const SplitItem& b) {
   bool better = (a.item.routes & ~b.item.routes) == 0;
-  for (std::size_t t = 0; t < kMaxTiers && better; ++t) {
-    better = a.item.bytes[t] <= b.item.bytes[t];
-  }
   for (std::size_t p = 0; p < kPhases && better; ++p) {
     better = a.even[p] <= b.even[p] && a.even[p] + a.item.local[p] <= b.even[p] + b.item.local[p] &&
              a.even[p] + a.item.piece[p] <= b.even[p] + b.item.piece[p];
@@ -55,11 +52,6 @@ bool no_worse(const SplitItem& a, const SplitItem& b) {
 ///
 ///   even_a - even_b + max over 0 <= w <= 1 of  sum over phases of  w (local_a - local_b)  <=  0
 bool undercuts(const PhaseItem& a, const PhaseItem& b) {
-  for (std::size_t t = 0; t < kMaxTiers; ++t) {
-    if (a.bytes[t] > b.bytes[t]) {
-      return false;
-    }
-  }
   double most = a.even - b.even;
   for (std::size_t p = 0; p < kPhases; ++p) {
     most += std::max(0.0, a.local[p] - b.local[p]);
@@ -67,56 +59,14 @@ bool undercuts(const PhaseItem& a, const PhaseItem& b) {
   return most <= 0;
 }
 
-TierVector bytes_of(const PlacementProblem& problem, const PlacementOption& o) {
-  TierVector bytes{};
-  for (std::size_t t = 0; t < problem.tiers.size(); ++t) {
-    const auto& capacity = problem.tiers[t].capacity;
-    bytes[t] = (static_cast<double>(o.pieces) * o.group * static_cast<double>(o.bytes[t]) +
-                static_cast<double>(problem.ranks) * static_cast<double>(o.bytes_everywhere[t])) /
-               std::accumulate(capacity.begin(), capacity.end(), 0.0);
-  }
-  return bytes;
-}
-
-/// Tiers that the tables fill if each takes the option with most bytes there.
-std::vector<std::size_t> scarce_tiers(const PlacementProblem& problem) {
-  TierVector most{};
-  for (const PlacementTable& table : problem.tables) {
-    TierVector of_table{};
-    for (const PlacementOption& o : table.options) {
-      if (fits_alone(problem, o)) {
-        const TierVector bytes = bytes_of(problem, o);
-        for (std::size_t t = 0; t < kMaxTiers; ++t) {
-          of_table[t] = std::max(of_table[t], bytes[t]);
-        }
-      }
-    }
-    for (std::size_t t = 0; t < kMaxTiers; ++t) {
-      most[t] += of_table[t];
-    }
-  }
-  std::vector<std::size_t> scarce;
-  for (std::size_t t = 0; t < kMaxTiers; ++t) {
-    if (most[t] > 1) {
-      scarce.push_back(t);
-    }
-  }
-  return scarce;
-}
-
-std::vector<PhaseItem> items_of(const PlacementProblem& problem, const PlacementTable& table,
-                                const std::vector<std::size_t>& scarce) {
+std::vector<PhaseItem> items_of(const PlacementProblem& problem, const PlacementTable& table) {
   std::vector<SplitItem> kept;
   const std::int32_t ranks = problem.ranks;
   for (std::size_t o = 0; o < table.options.size(); ++o) {
     if (left_out(problem, table, table.options[o])) {
       continue;
     }
-    SplitItem item = split_item(table.options[o], o, ranks);
-    const TierVector bytes = bytes_of(problem, table.options[o]);
-    for (const std::size_t t : scarce) {
-      item.item.bytes[t] = bytes[t];
-    }
+    const SplitItem item = split_item(table.options[o], o, ranks);
     if (std::none_of(kept.begin(), kept.end(),
                      [&](const SplitItem& other) { return no_worse(other, item); })) {
       std::erase_if(kept, [&](const SplitItem& other) { return no_worse(item, other); });
@@ -131,11 +81,10 @@ std::vector<PhaseItem> items_of(const PlacementProblem& problem, const Placement
 
 }  // namespace
 
-PhaseItems::PhaseItems(const PlacementProblem& problem, std::size_t few, bool memory)
-    : blocks_(problem.tables.size() > few),
-      scarce_(memory ? scarce_tiers(problem) : std::vector<std::size_t>{}) {
+PhaseItems::PhaseItems(const PlacementProblem& problem, std::size_t few)
+    : blocks_(problem.tables.size() > few) {
   for (const PlacementTable& table : problem.tables) {
-    tables_.push_back(items_of(problem, table, scarce_));
+    tables_.push_back(items_of(problem, table));
     for (const PhaseItem& item : tables_.back()) {
       routes_ |= item.routes;
       for (std::size_t p = 0; p < kPhases; ++p) {
@@ -197,9 +146,6 @@ const PhaseItems::Grouped& PhaseItems::grouped(std::uint32_t routes) {
     Block& block = to.blocks.back();
     block.tables.emplace_back(table, item);
     block.even += item->even;
-    for (std::size_t t = 0; t < kMaxTiers; ++t) {
-      block.bytes[t] += item->bytes[t];
-    }
     for (std::size_t p = 0; p < kPhases; ++p) {
       block.local[p] += item->local[p];
       block.piece[p] = std::max(block.piece[p], item->piece[p]);

@@ -10,7 +10,6 @@
 namespace stepcast::planner::internal {
 
 using PhaseVector = std::array<double, kPhases>;  ///< seconds by phase; a weight by phase
-using TierVector = std::array<double, kMaxTiers>;  ///< shares of a tier's capacity; their price
 
 /// An option of a table, as the bound of phases sees it.
 struct PhaseItem {
@@ -18,7 +17,6 @@ struct PhaseItem {
   PhaseVector local{};  ///< beyond that, averaged over ranks
   PhaseVector piece{};  ///< beyond that, on the rank that has most of a phase
   double pieces = 0;    ///< of all phases
-  TierVector bytes{};   ///< over all units
   std::uint32_t routes = 0;
   std::int32_t option = 0;
 };
@@ -33,7 +31,6 @@ class PhaseItems {
     std::vector<std::pair<std::size_t, const PhaseItem*>> tables;
     double even = 0;
     PhaseVector local{}, piece{};  ///< piece: the largest
-    TierVector bytes{};
   };
   /// The tables under one set of routes.
   struct Grouped {
@@ -42,11 +39,9 @@ class PhaseItems {
   };
 
   /// With up to `few` tables there are no blocks: they cost more than they save.
-  PhaseItems(const PlacementProblem& problem, std::size_t few, bool memory);
+  PhaseItems(const PlacementProblem& problem, std::size_t few);
   [[nodiscard]] const std::vector<std::vector<PhaseItem>>& tables() const { return tables_; }
   [[nodiscard]] std::uint32_t routes() const { return routes_; }
-  /// Tiers that the tables might fill, whatever options they take; of others items have no bytes.
-  [[nodiscard]] const std::vector<std::size_t>& scarce() const { return scarce_; }
   const Grouped& grouped(std::uint32_t routes);
   /// The pieces in a phase: the largest that is at most `seconds` (0 without one), and the
   /// smallest that is larger (infinity without one).
@@ -58,7 +53,6 @@ class PhaseItems {
   std::vector<std::vector<PhaseItem>> tables_;
   std::uint32_t routes_ = 0;  ///< of all
   bool blocks_;
-  std::vector<std::size_t> scarce_;
   std::map<std::uint32_t, Grouped> grouped_;         ///< by routes
   std::array<std::vector<double>, kPhases> pieces_;  ///< of all items, ascending
 };

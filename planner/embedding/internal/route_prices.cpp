@@ -124,10 +124,13 @@ double RoutePrices::returning() const {
   return back > 0 ? back / (back + there) : 0;
 }
 
+bool RoutePrices::exchanges_follow() const {
+  return !job_.parallel.overlap.output_all_to_all &&
+         job_.parallel.dlrm_pipeline != DlrmPipeline::kPrefetch;
+}
+
 double RoutePrices::reduce_inside(double elements, std::int64_t group) const {
-  const bool follows = !job_.parallel.overlap.output_all_to_all &&
-                       job_.parallel.dlrm_pipeline != DlrmPipeline::kPrefetch;
-  return follows ? node(group).reduce.beyond_start(elements * forward_bytes_) : 0;
+  return exchanges_follow() ? node(group).reduce.beyond_start(elements * forward_bytes_) : 0;
 }
 
 const RoutePrices::NodePrices& RoutePrices::node(std::int64_t group) const {
@@ -263,9 +266,11 @@ std::uint32_t RoutePrices::charges(EmbeddingRoute route, std::int64_t group) con
 
 std::vector<Femtoseconds> RoutePrices::fixed() const {
   const double kernels = prices_.forward_start() + prices_.backward_start();
-  // Routes whose tables lie on other ranks start their kernels side by side: a bound counts one of
-  // them.
-  const double each = line_.fit == LineFit::kBelow ? 0 : kernels;
+  // Routes whose tables lie on other ranks update them side by side, and look them up side by side
+  // where no exchange comes between: a bound counts the start of one.
+  const double each = line_.fit == LineFit::kNear ? kernels
+                      : exchanges_follow()        ? prices_.forward_start()
+                                                  : 0;
   std::vector<Femtoseconds> charges;
   charges.push_back(to_load(job_.devices > 1 && !arrives_ahead()
                                 ? (weighted_ ? 2 : 1) * ids_.start + lengths_.start + unpack_.start

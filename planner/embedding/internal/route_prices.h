@@ -75,6 +75,8 @@ class RoutePrices {
     LinearPrice reduce, across, gather, across_back;
   };
   const NodePrices& node(std::int64_t group) const;
+  /// The lookups of a route are followed by its exchange, and that by the next route's lookups.
+  [[nodiscard]] bool exchanges_follow() const;
   /// Bytes of an id, with its weight, on its way.
   [[nodiscard]] double id_bytes(const EmbeddingTable& table) const;
   const LinearPrice& link(OpKind kind, Format format, std::int64_t members,

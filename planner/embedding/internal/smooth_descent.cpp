@@ -339,8 +339,7 @@ SmoothDescent::Offer SmoothDescent::best_of(std::size_t table, std::size_t first
   for (std::size_t turn = 0; turn < options.size(); ++turn) {
     const std::size_t i = (first + turn) % options.size();
     const PlacementOption& o = options[i];
-    if ((o.routes & ~allowed_) != 0 ||
-        (!choose_.empty() && choose_[table] != static_cast<std::int32_t>(i))) {
+    if (!choose_.empty() && choose_[table] != static_cast<std::int32_t>(i)) {
       continue;
     }
     ++evaluations_;
@@ -422,9 +421,6 @@ Placement SmoothDescent::run(const Schedule& schedule, std::uint64_t seed, const
       }
       Offer offer = best_of(t, index(std::max(0, old.option)));
       placement_[t] = offer.choice.option >= 0 ? std::move(offer.choice) : old;
-      if (placement_[t].option < 0) {
-        return best;  // no option on these routes
-      }
       apply(t, placement_[t], 1);
     }
     for (int i = 0; i < schedule.exchanges; ++i) {

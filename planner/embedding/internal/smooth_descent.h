@@ -36,8 +36,6 @@ class SmoothDescent {
   /// `scale`: an objective of about the right size, in seconds.
   SmoothDescent(const PlacementProblem& problem, double scale);
 
-  /// Options outside of these routes are not taken.
-  void allow(std::uint32_t routes) { allowed_ = routes; }
   void fix(std::vector<std::int32_t> choose) { choose_ = std::move(choose); }
   /// Starts from `from`, or from nothing where that is empty. The placement of the least objective
   /// among those that fit after a sweep; empty where none did. `stop` is asked after every table.
@@ -98,7 +96,6 @@ class SmoothDescent {
   std::vector<std::size_t> phases_;
   std::size_t ranks_;
   double scale_;
-  std::uint32_t allowed_ = ~0U;
   std::vector<std::int32_t> choose_;
   double b_ = 1;
   double byte_price_ = 0;  ///< seconds for all of a tier's capacity on one rank
