@@ -57,21 +57,25 @@ class Planning {
 
   EmbeddingPlanning run() {
     result_.bound = std::numeric_limits<double>::infinity();
-    const std::vector<std::int64_t> sizes = group_sizes(job_, options_.form);
-    spaces_ = spaces_left_ = options_.row_tiers ? 3 : 2;
+    const std::vector<std::vector<std::int64_t>> spaces = spaces_of_groups();
+    spaces_ = spaces_left_ = static_cast<double>(spaces.size()) * (options_.row_tiers ? 2 : 1) + 1;
     if (options_.search.time_limit && options_.search.clock) {
       begin_ = options_.search.clock();
     }
     const bool outside = options_.slow_tiers && asks_for_slow_tier(job_);
     const bool ranges = options_.row_tiers && options_.form.row_ranges && job_.devices > 1;
     wider_follow_ = ranges;
-    explore(
-        {.group_sizes = sizes, .slow_tiers = outside, .form = options_.form, .proposed = proposed_},
-        false);
+    for (const auto& sizes : spaces) {
+      explore({.group_sizes = sizes,
+               .slow_tiers = outside,
+               .form = options_.form,
+               .proposed = proposed_},
+              false);
+    }
     const bool found = result_.best() != nullptr;
     wider_follow_ = false;
-    if (ranges) {
-      explore({.group_sizes = sizes,
+    for (std::size_t i = 0; ranges && i < spaces.size(); ++i) {
+      explore({.group_sizes = spaces[i],
                .row_tiers = true,
                .slow_tiers = outside,
                .dedup = job_.embedding_dedup,
@@ -81,7 +85,7 @@ class Planning {
     }
     const bool slower = !options_.form.slow_tiers || !options_.form.slow_tiers->empty();
     // Slower memory may be the faster plan while memory is scarce.
-    PlanSpaceOptions slow{.group_sizes = sizes,
+    PlanSpaceOptions slow{.group_sizes = spaces.front(),
                           .row_tiers = ranges && result_.best() == nullptr,
                           .slow_tiers = true,
                           .dedup = job_.embedding_dedup,
@@ -102,6 +106,24 @@ class Planning {
   }
 
  private:
+  /// Sizes of row-split groups of each search: each by itself, which is a smaller search, then
+  /// machines, racks, pods in one plan. Many tables: all sizes in one search.
+  [[nodiscard]] std::vector<std::vector<std::int64_t>> spaces_of_groups() const {
+    const std::vector<std::int64_t> sizes = group_sizes(job_, options_.form);
+    if (sizes.empty() || job_.workload.layered()->tables.size() > kLargeTables) {
+      return {sizes};
+    }
+    std::vector<std::vector<std::int64_t>> spaces;
+    for (const std::int64_t size : sizes) {
+      spaces.push_back({size});
+    }
+    const auto nested = workloads::nested_units(job_);
+    if (nested.size() > 1 && !options_.form.machine_groups) {
+      spaces.push_back(nested);
+    }
+    return spaces;
+  }
+
   /// The search does not see which communicators a plan talks on. Where the plans it finds have no
   /// room for theirs, it looks again with that much of the devices left free.
   void explore(const PlanSpaceOptions& options, bool wide) {
@@ -157,6 +179,11 @@ class Planning {
       const PlacementProblem& problem = space.problem();
       known = problem.arrival_overlaps ? lower_bound(relaxed(problem, 1)) : lower_bound(problem);
       memory_decides_ = memory_decides_ || known->value > known->without_memory;
+      // A group size whose bound is above the best plan in hand cannot improve on it.
+      if (const PlannedCandidate* best = result_.best();
+          best != nullptr && load_seconds(known->value) >= best->objective) {
+        return std::nullopt;
+      }
     }
     SearchOptions searching = searching_in(job, space);
     searching.bound = known;

@@ -58,8 +58,7 @@ struct PlanForm {
 };
 
 struct PlanSpaceOptions {
-  /// Ranks of a table-row-wise group, or of one that shares a copy of rows; at most
-  /// kMostGroupSizes.
+  /// Ranks of a table-row-wise group, or of one that shares a copy of rows.
   std::vector<std::int64_t> group_sizes = {};
   bool row_tiers = false;   ///< per-row replication levels
   bool slow_tiers = false;  ///< DDR, SSD, with caches in HBM
@@ -115,8 +114,8 @@ void check_plannable(const Job& job);
 /// True if some table must stay out of the devices' own memory (Job::plan_constraints).
 bool asks_for_slow_tier(const Job& job);
 
-/// Sizes of row-split groups: machines and units of every fabric level, where they divide the job's
-/// devices; machines alone with `form.machine_groups` and with very many tables.
+/// Sizes of row-split groups: machines and units of every fabric level, two and four of them, where
+/// they divide the job's devices; machines alone with `form.machine_groups` and with very many tables.
 std::vector<std::int64_t> group_sizes(const Job& job, const PlanForm& form = {});
 
 }  // namespace stepcast::planner
