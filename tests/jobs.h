@@ -13,8 +13,5 @@ inline Job loaded(const Words& settings, const std::string& job = "{}") {
 inline Job zoo_job(const std::string& workload, const std::string& system, const Words& more = {}) {
   return loaded(Words{"workload=" + workload, "system=" + system} + more);
 }
-inline PlanRequest requested(const Words& settings) {
-  return config::load_plan_request(config::text_source("{}", "test"), settings, kLibrary);
-}
 
 }  // namespace stepcast::fixtures

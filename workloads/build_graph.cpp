@@ -19,7 +19,7 @@ ExecutionGraph built(const Job& job, bool steady, const PassOptions& options) {
 
 }  // namespace
 
-ExecutionGraph build_graph(const Job& job) { return built(job, false, {}); }
+ExecutionGraph build_graph(const Job& job) { return built(job, true, {}); }
 
 ExecutionGraph build_steady(const Job& job) { return built(job, true, {}); }
 

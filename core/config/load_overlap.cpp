@@ -36,6 +36,8 @@ Key<Overlap> expert_overlap_key() {
     into.expert_batch = v.is("batch");
     if (into.expert_batch && is_transformer(*reading.job)) {
       into.expert = true;
+    } else if (!into.expert_batch && !v.json().is_boolean()) {
+      v.fail("true, false or \"batch\"");
     } else {
       flag(v, into, reading);
     }

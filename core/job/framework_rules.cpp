@@ -36,6 +36,11 @@ Broken broken_by_megatron(const Job& job, const TransformerWorkload& w) {
   if (p.pipeline > 1 && p.schedule != ScheduleKind::kOneFOneB) {
     return BrokenRule{"parallel.schedule", "Megatron-LM runs 1f1b; use that"};
   }
+  if (p.overlap.expert_batch && p.expert > 1 && p.pipeline > 1 && p.virtual_stages == 1) {
+    return BrokenRule{"parallel.virtual_stages",
+                      "Megatron-LM runs exchanges beside another micro-batch in interleaved "
+                      "pipelines alone; use 2 or more, or overlap.expert true"};
+  }
   const std::int64_t chunks = p.pipeline * p.virtual_stages;
   const PipelineSplit& split = p.pipeline_split;
   if (split.layers.empty() && p.pipeline > 1 &&

@@ -346,6 +346,11 @@ std::string nemo_config(const Job& job) {
                                                  : "bf16-mixed");
   if (job.formats.compute == Format::kFp8) {
     y.entry(2, "fp8", "hybrid");
+  } else if (job.formats.compute == Format::kMxfp8) {
+    y.entry(2, "fp8", "e4m3");
+    y.entry(2, "fp8_recipe", "mxfp8");
+  } else if (job.formats.compute == Format::kNvfp4) {
+    y.entry(2, "fp4", "e2m1");
   }
   if (job.system.framework.fp8_attention) {
     y.entry(2, "fp8_dot_product_attention", "true");

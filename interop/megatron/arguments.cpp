@@ -361,12 +361,22 @@ void add_formats(const Job& job, MegatronArguments& out) {
       a.emplace_back("--bf16");
       a.emplace_back("--fp8-format hybrid");
       break;
+    case Format::kMxfp8:
+      a.emplace_back("--bf16");
+      a.emplace_back("--fp8-format e4m3");
+      a.emplace_back("--fp8-recipe mxfp8");
+      break;
+    case Format::kNvfp4:
+      a.emplace_back("--bf16");
+      a.emplace_back("--fp4-format e2m1");
+      break;
     case Format::kFp32:
     case Format::kTf32:
       break;
     default:
-      out.remarks.push_back(
-          fmt::format("formats.compute: no argument for {}", name_of(job.formats.compute)));
+      a.emplace_back("--bf16");
+      out.remarks.push_back(fmt::format("formats.compute: no argument for {}; bf16 in its place",
+                                        name_of(job.formats.compute)));
   }
   if (job.system.framework.fp8_attention) {
     a.emplace_back("--fp8-dot-product-attention");

@@ -171,7 +171,6 @@ void ClosedFormModel::set_passes(const PlanPoint& point, const PipelineLayout& l
   passes_.stages = layout.stages;
   passes_.chunks = layout.chunks;
   passes_.microbatches = job_.batch.global / (std::int64_t{point.data} * point.micro);
-  passes_.pairs = job_.parallel.overlap.expert_batch && point.expert > 1;
   const std::size_t all = layout.layers.size();
   recomputed_.resize(all);
   for (std::int32_t s = 0; s < layout.stages; ++s) {

@@ -102,6 +102,21 @@ TEST_CASE("a built-in model is written with what its published configuration say
   CHECK_THAT(script("megatron-8.3b"), Contains("--qk-layernorm, --add-qkv-bias of your model"));
 }
 
+TEST_CASE("products narrower than 16 bits are written for Megatron-LM and read back",
+          "[interop][megatron]") {
+  const std::string format = GENERATE("fp8", "mxfp8", "nvfp4");
+  CAPTURE(format);
+  const Job job = config::load_job(config::text_source("{}", "test"),
+                                   {"workload=llama3-8b", "system=dgx-b200", "batch.global=16",
+                                    "batch.micro=1", "formats.compute=" + format},
+                                   kLibrary);
+  const std::string text = text_of(megatron_arguments(job));
+  CHECK_THAT(text, Catch::Contains("--bf16") && !Catch::Contains("no argument"));
+  const Job again =
+      config::load_job(config::text_source(text, "arguments"), {"system=dgx-b200"}, kLibrary);
+  CHECK(again.formats.compute == job.formats.compute);
+}
+
 TEST_CASE("attention in fp8 is written for Megatron-LM and read back", "[interop][megatron]") {
   const Job job =
       config::load_job(config::text_source("{}", "test"),

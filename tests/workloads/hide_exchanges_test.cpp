@@ -29,21 +29,6 @@ Job experts_job(std::int64_t pipeline, std::int64_t microbatches, std::int64_t c
   return job;
 }
 
-/// The passes of a stage in order: "f" and "b", capital where exchanges run beside another pass.
-std::string passes_of(const Program& program) {
-  std::string passes;
-  for (const Call& call : program.calls) {
-    const Segment& s = program.segments[call.segment];
-    const bool beside = s.name.find("_beside") != std::string::npos;
-    if (s.kind == SegmentKind::kForward) {
-      passes += beside ? 'F' : 'f';
-    } else if (s.kind == SegmentKind::kBackward) {
-      passes += beside ? 'B' : 'b';
-    }
-  }
-  return passes;
-}
-
 bool exchanges(const Op& op) {
   return is_collective(op.kind) && op.traffic == TrafficKind::kExperts;
 }
@@ -72,23 +57,6 @@ Awaited awaited(const Program& program, const Segment& segment) {
 }
 
 }  // namespace
-
-TEST_CASE("a pass hides its exchanges beside one of another micro-batch alone",
-          "[workloads][experts]") {
-  const auto passes = [](const Job& job, std::size_t stage) {
-    return passes_of(workloads::build_graph(job).programs[stage]);
-  };
-  CHECK(passes(experts_job(1, 1), 0) == "fb");
-  CHECK(passes(experts_job(1, 4), 0) == "fFBFBFBb");
-  CHECK(passes(experts_job(2, 4), 0) == "ffFBFBbb");
-  CHECK(passes(experts_job(2, 4), 1) == "fFBFBFBb");
-  // 2 (p - 1 - i) + (v - 1) p + 1 forwards first: 5 and 3 of 8.
-  CHECK(passes(experts_job(2, 4, 2), 0) == "fffffFBFBFBbbbbb");
-  CHECK(passes(experts_job(2, 4, 2), 1) == "fffFBFBFBFBFBbbb");
-  Job in_turn = experts_job(2, 4);
-  in_turn.parallel.overlap.expert_batch = false;
-  CHECK(passes(in_turn, 0) == "ffbfbfbb");
-}
 
 TEST_CASE("exchanges beside another pass are awaited by the next one", "[workloads][experts]") {
   Job job = experts_job(1, 4);

@@ -76,7 +76,7 @@ struct Context {
 PublishedPrediction predict_row(const PublishedRow& row, const Context& context) {
   PublishedPrediction p;
   try {
-    p.skipped = not_modelled(row, context.shapes);
+    p.skipped = not_modelled(row);
     if (!p.skipped.empty()) {
       return p;
     }
@@ -164,9 +164,8 @@ std::vector<PublishedPrediction> predict_published(const std::vector<PublishedRo
   std::vector<std::size_t> job_of_row;
   std::vector<const PublishedRow*> first;
   for (const PublishedRow& row : rows) {
-    const std::string reason = not_modelled(row, context.shapes);
-    const auto [at, fresh] =
-        index.emplace(reason.empty() ? key_of(row, context) : reason, first.size());
+    const auto [at, fresh] = index.emplace(
+        not_modelled(row).empty() ? key_of(row, context) : not_modelled(row), first.size());
     if (fresh) {
       first.push_back(&row);
     }
@@ -200,7 +199,7 @@ std::vector<PublishedPrediction> predict_published(const std::vector<PublishedRo
   for (std::size_t i = 0; i < rows.size(); ++i) {
     predictions.push_back(joined(rows[i], jobs[job_of_row[i]], context));
     PublishedPrediction& p = predictions.back();
-    const std::string reason = not_modelled(rows[i], context.shapes);
+    const std::string reason = not_modelled(rows[i]);
     const PublishedRow* same = first_of_same(rows, i);
     const bool again = same != nullptr || ids.contains(rows[i].duplicate_of);
     if (!reason.empty()) {

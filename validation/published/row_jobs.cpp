@@ -69,13 +69,14 @@ std::int64_t stated(std::int64_t value, std::int64_t otherwise) {
 }
 
 /// The zoo's model of that shape.
-const Workload* same_shape(const PublishedRow& row, const std::vector<Workload>& shapes) {
+const TransformerWorkload* same_shape(const PublishedRow& row,
+                                      const std::vector<Workload>& shapes) {
   for (const Workload& w : shapes) {
     const TransformerWorkload* t = w.transformer();
     const std::int64_t experts = t != nullptr && t->moe ? t->moe->experts : 0;
     if (t != nullptr && t->layers == row.layers && t->hidden == row.hidden &&
         t->heads == row.heads && experts == row.experts) {
-      return &w;
+      return t;
     }
   }
   return nullptr;
@@ -87,12 +88,7 @@ void add_workload(const PublishedRow& row, const std::vector<Workload>& shapes, 
   const std::int64_t vocabulary =
       (stated(row.vocabulary, kUsualVocabulary) + unit - 1) / unit * unit;
   const std::int64_t ffn = stated(row.ffn, 4 * row.hidden);
-  const Workload* of_zoo = same_shape(row, shapes);
-  if (!row.hybrid.empty() && of_zoo != nullptr) {  // the order of its layers is no column
-    to.insert(to.begin(), fmt::format("workload={}", of_zoo->name));
-    return;
-  }
-  const TransformerWorkload* known = of_zoo != nullptr ? of_zoo->transformer() : nullptr;
+  const TransformerWorkload* known = same_shape(row, shapes);
   std::string more;
   const auto add = [&more](std::string_view key, std::int64_t value) {
     if (value > 0) {
@@ -314,9 +310,12 @@ std::optional<PublishedDevice> device_of(const PublishedRow& row,
   return found;
 }
 
-std::string not_modelled(const PublishedRow& row, const std::vector<Workload>& shapes) {
-  if ((!row.hybrid.empty() || row.latent_experts > 0) && same_shape(row, shapes) == nullptr) {
-    return fmt::format("the zoo has no model of its layers ({})", row.hybrid);
+std::string not_modelled(const PublishedRow& row) {
+  if (!row.hybrid.empty()) {
+    return fmt::format("hybrid layers ({}) are not modelled", row.hybrid);
+  }
+  if (row.latent_experts > 0) {
+    return "experts of compressed tokens are not modelled";
   }
   if (row.notes.find("do not gate") != std::string::npos) {
     return "its table asks not to hold anything to it";

@@ -99,7 +99,7 @@ std::optional<PublishedDevice> device_of(const PublishedRow& row,
                                          const config::PublishedNames& names);
 /// Why a row's kind of training or model is not predicted, or its table asks not to hold anything
 /// to it: "task dpo is not modelled"; empty: it is.
-std::string not_modelled(const PublishedRow& row, const std::vector<Workload>& shapes = {});
+std::string not_modelled(const PublishedRow& row);
 
 /// Measured seconds of a step: as printed, of one synchronised step before the mean of many; of a
 /// derived time the published tokens/s where there are any; where only a rate of FLOPs is

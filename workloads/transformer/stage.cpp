@@ -339,7 +339,7 @@ void TransformerStage::call_in_order() {
                                static_cast<std::int32_t>(shape_.chunks),
                                static_cast<std::int32_t>(shape_.microbatches),
                                static_cast<std::int32_t>(job_.parallel.chunk_microbatches),
-                               pairs_passes(job_)};
+                               false};
   b.call(begin, 0);
   for (const ScheduleStep& s :
        pipeline_schedule(job_.parallel.schedule, pipeline, static_cast<std::int32_t>(stage_))) {
