@@ -57,7 +57,7 @@ struct FrameworkTraits {
   /// The host's time for the router, counts and permutation of a layer of experts, each pass, in
   /// seconds. Full graphs and dispatchers that need no counts take it away.
   double expert_layer_host = 0;
-  /// Multiprocessors that the kernel of a collective holds while other kernels run beside it, be it
+  /// Multiprocessors that the kernel of a collective occupies while it overlaps with compute, be it
   /// a gather, a sum or an exchange of tokens.
   double exchange_multiprocessors = 0;
   /// Experts' activations are multiplied by the routing probabilities, so that the backward pass

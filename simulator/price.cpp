@@ -52,7 +52,8 @@ class GraphCosts {
     for (std::size_t g = 0; g < costs_.folding.groups.size(); ++g) {
       price_all_to_all_v(costs_.folding.groups[g]);
     }
-    for (std::size_t i = 0; i < costs_.ops.size(); ++i) {
+    const bool holds = model_.system().framework.exchange_multiprocessors > 0;
+    for (std::size_t i = 0; holds && i < costs_.ops.size(); ++i) {
       std::vector<std::int64_t>& ticks = costs_.ops[i].ticks;
       std::vector<double> times(ticks.begin(), ticks.end());
       if (slow_beside_exchanges(program_of(i), model_.system(), times)) {

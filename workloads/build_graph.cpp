@@ -9,22 +9,19 @@
 namespace stepcast::workloads {
 namespace {
 
-ExecutionGraph built(const Job& job, bool steady, const PassOptions& options) {
+ExecutionGraph built(const Job& job, const PassOptions& options) {
   GraphUnderConstruction draft =
       job.workload.transformer() != nullptr ? build_transformer(job) : build_layered(job);
-  draft.steady = steady;
   run_passes(draft, job, options);
   return std::move(draft.graph);
 }
 
 }  // namespace
 
-ExecutionGraph build_graph(const Job& job) { return built(job, true, {}); }
-
-ExecutionGraph build_steady(const Job& job) { return built(job, true, {}); }
+ExecutionGraph build_graph(const Job& job) { return built(job, {}); }
 
 ExecutionGraph build_passes(const Job& job) {
-  return built(job, true, {.off = {"shard_parameters"}, .replace = false});
+  return built(job, {.off = {"shard_parameters"}, .replace = false});
 }
 
 StepFlops step_flops(const Job& job, const ExecutionGraph* graph) {

@@ -9,9 +9,7 @@ namespace stepcast::workloads {
 /// with the same op ids. Errors: InputError when the job cannot be split as asked (heads over
 /// ranks, tables over shards, ...), naming the job's path.
 ExecutionGraph build_graph(const Job& job);
-/// The same with every pass as in the midst of a step (hide_exchanges_pass).
-ExecutionGraph build_steady(const Job& job);
-/// The passes of its micro-batches alone, where no weights are sharded: as in build_steady, but
+/// The passes of its micro-batches alone, where no weights are sharded: as in build_graph, but
 /// neither are parameters stored in buckets, nor gradients exchanged, nor weights updated.
 ExecutionGraph build_passes(const Job& job);
 

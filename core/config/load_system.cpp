@@ -321,7 +321,7 @@ const Keys<FrameworkTraits>& framework_keys() {
         number("expert_layer_host", &F::expert_layer_host,
                "the host's seconds for a layer of experts, each pass"),
         number("exchange_multiprocessors", &F::exchange_multiprocessors,
-               "multiprocessors that a collective holds beside other kernels"),
+               "multiprocessors that a collective occupies while it overlaps"),
         flag("probabilities_inside", &F::probabilities_inside,
              "experts' activations are multiplied by the probabilities"),
         flag("narrow_ids", &F::narrow_ids, "row ids are 32 bits wide"),

@@ -38,8 +38,8 @@ Broken broken_by_megatron(const Job& job, const TransformerWorkload& w) {
   }
   if (p.overlap.expert_batch && p.expert > 1 && p.pipeline > 1 && p.virtual_stages == 1) {
     return BrokenRule{"parallel.virtual_stages",
-                      "Megatron-LM runs exchanges beside another micro-batch in interleaved "
-                      "pipelines alone; use 2 or more, or overlap.expert true"};
+                      "Megatron-LM overlaps exchanges with another micro-batch only in interleaved "
+                      "pipelines; use 2 or more, or overlap.expert true"};
   }
   const std::int64_t chunks = p.pipeline * p.virtual_stages;
   const PipelineSplit& split = p.pipeline_split;

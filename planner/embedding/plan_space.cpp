@@ -358,11 +358,12 @@ std::vector<std::int64_t> group_sizes(const Job& job, const PlanForm& form) {
     std::erase_if(sizes, [&job](auto size) { return size != workloads::node_size(job); });
     return sizes;
   }
-  for (std::size_t units = sizes.size(), i = 0; i < 2 * units; ++i) {
-    const std::int64_t size = sizes[i / 2] * (i % 2 == 0 ? 2 : 4);
-    if (size < job.devices && job.devices % size == 0 &&
-        std::find(sizes.begin(), sizes.end(), size) == sizes.end()) {
-      sizes.push_back(size);
+  for (const std::int64_t unit : workloads::nested_units(job)) {
+    for (const std::int64_t size : {2 * unit, 4 * unit}) {
+      if (size < job.devices && job.devices % size == 0 &&
+          std::find(sizes.begin(), sizes.end(), size) == sizes.end()) {
+        sizes.push_back(size);
+      }
     }
   }
   return sizes;

@@ -137,7 +137,7 @@ bool ClosedFormModel::applies() {
   }
   if ((point_.devices() > 1 && model_.straggler().log_sigma > 0) ||
       (point_.pipeline > 1 && overlap.pipeline) ||
-      (point_.expert > 1 && point_.tensor > 1 && overlap.expert) || passes_.pairs ||
+      (point_.expert > 1 && point_.tensor > 1 && overlap.expert) ||
       (reduced_.has_copies(point_) && (overlap.data || (overlap.tensor && point_.tensor > 1)))) {
     return false;
   }
@@ -348,7 +348,8 @@ void ClosedFormModel::activations() {
       most.bytes =
           static_cast<double>(most_in_flight) * keeps_[0] + std::max(during_[0], during_[1]);
     } else {
-      const InFlight::Most& known = in_flight_.most(point_.schedule, passes_, s);
+      const InFlight::Most& known = in_flight_.most(point_.schedule, layout_->stages,
+                                                    layout_->chunks, passes_.microbatches, s);
       most.bytes = known.bytes(keeps_, during_, at_moment_);
     }
     activations_.push_back(most);

@@ -131,14 +131,14 @@ double InFlight::Most::bytes(const std::vector<double>& keeps, const std::vector
   return std::max({even, odd, m < moments ? at[m] : 0.0});
 }
 
-const InFlight::Most& InFlight::most(ScheduleKind kind, const PipelinePasses& p,
-                                     std::int32_t stage) {
+const InFlight::Most& InFlight::most(ScheduleKind kind, std::int32_t stages, std::int32_t chunks,
+                                     std::int64_t microbatches, std::int32_t stage) {
   // After three rounds of the pipeline a schedule repeats itself but for one of forwards first.
   const bool repeats = traits_of(kind).ahead > 0;
   const auto enough = static_cast<std::int32_t>(
-      repeats ? std::min(p.microbatches, std::int64_t{3} * p.stages) : p.microbatches);
-  const workloads::PipelineShape shape{p.stages, p.chunks, enough, 0, p.pairs};
-  const auto [it, fresh] = known_.try_emplace({kind, p.stages, p.chunks, enough, p.pairs, stage});
+      repeats ? std::min<std::int64_t>(microbatches, std::int64_t{3} * stages) : microbatches);
+  const workloads::PipelineShape shape{stages, chunks, enough};
+  const auto [it, fresh] = known_.try_emplace({kind, stages, chunks, enough, stage});
   const auto make = [&](Most& most, std::int32_t of, const auto& schedule) {
     const auto moments = moments_of(kind, shape, of, schedule);
     for (const FlightMoment& m : moments) {
@@ -148,9 +148,8 @@ const InFlight::Most& InFlight::most(ScheduleKind kind, const PipelinePasses& p,
   };
   if (fresh && traits_of(kind).placement == ChunkPlacement::kV) {  // all will be asked for
     const auto schedules = workloads::pipeline_schedules(kind, shape);
-    for (std::int32_t s = 0; s < p.stages; ++s) {
-      make(known_[{kind, p.stages, p.chunks, enough, p.pairs, s}], s,
-           schedules[static_cast<std::size_t>(s)]);
+    for (std::int32_t s = 0; s < stages; ++s) {
+      make(known_[{kind, stages, chunks, enough, s}], s, schedules[static_cast<std::size_t>(s)]);
     }
   } else if (fresh) {
     make(it->second, stage, workloads::pipeline_schedule(kind, shape, stage));

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/job/job.h"
-#include "planner/parallel/pipeline_time.h"
 
 namespace stepcast::planner {
 
@@ -28,11 +27,11 @@ class InFlight {
     [[nodiscard]] double bytes(const std::vector<double>& keeps, const std::vector<double>& during,
                                std::vector<double>& at_moment) const;
   };
-  const Most& most(ScheduleKind kind, const PipelinePasses& passes, std::int32_t stage);
+  const Most& most(ScheduleKind kind, std::int32_t stages, std::int32_t chunks,
+                   std::int64_t microbatches, std::int32_t stage);
 
  private:
-  using Key =
-      std::tuple<ScheduleKind, std::int32_t, std::int32_t, std::int32_t, bool, std::int32_t>;
+  using Key = std::tuple<ScheduleKind, std::int32_t, std::int32_t, std::int32_t, std::int32_t>;
   std::map<Key, Most> known_;
 };
 

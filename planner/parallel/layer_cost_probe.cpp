@@ -182,7 +182,7 @@ const std::vector<ReducedStage>& LayerCostProbe::pass_stages(const PlanPoint& ke
     const bool alone = key.zero == 0;  // else weights are gathered and gradients scattered in them
     it = graphs_
              ->emplace(of, probed_stages(job_, key, layers, passes_use_data(key),
-                                         alone ? workloads::build_passes : workloads::build_steady))
+                                         alone ? workloads::build_passes : workloads::build_graph))
              .first;
   }
   return it->second;
@@ -204,7 +204,7 @@ const std::vector<ReducedStage>& LayerCostProbe::state_stages(const PlanPoint& k
     }
     it = state_graphs_
              ->emplace(
-                 of, probed_stages(job_, key, layers, passes_use_data(key), workloads::build_steady))
+                 of, probed_stages(job_, key, layers, passes_use_data(key), workloads::build_graph))
              .first;
   }
   return it->second;

@@ -138,9 +138,8 @@ std::int64_t warm_up_passes(ScheduleKind kind, const PipelinePasses& p, std::int
     return total;
   }
   const std::int64_t behind = p.stages - 1 - stage;
-  const std::int64_t first =
-      p.chunks == 1 ? ahead * behind : 2 * behind + std::int64_t{p.chunks - 1} * p.stages;
-  return std::min(total, first + (p.pairs ? 1 : 0));
+  return std::min(
+      total, p.chunks == 1 ? ahead * behind : 2 * behind + std::int64_t{p.chunks - 1} * p.stages);
 }
 
 void pipeline_bound(ScheduleKind kind, const PipelinePasses& p, std::vector<double>& ends) {
@@ -212,7 +211,7 @@ void pipeline_bound(ScheduleKind kind, const PipelinePasses& p, std::vector<doub
 
 const ScheduleTimeline::Order& ScheduleTimeline::order(ScheduleKind kind, const PipelinePasses& p,
                                                        std::int64_t microbatches) {
-  const auto [it, fresh] = known_.try_emplace({kind, p.stages, p.chunks, microbatches, p.pairs});
+  const auto [it, fresh] = known_.try_emplace({kind, p.stages, p.chunks, microbatches});
   if (!fresh) {
     return it->second;
   }
@@ -222,7 +221,7 @@ const ScheduleTimeline::Order& ScheduleTimeline::order(ScheduleKind kind, const 
   const auto slot = [m](std::int64_t virtual_stage, std::int32_t microbatch, bool backward) {
     return static_cast<std::int32_t>(2 * (virtual_stage * m + microbatch) + (backward ? 1 : 0));
   };
-  const auto schedules = workloads::pipeline_schedules(kind, {p.stages, p.chunks, m, 0, p.pairs});
+  const auto schedules = workloads::pipeline_schedules(kind, {p.stages, p.chunks, m});
   for (std::int32_t s = 0; s < p.stages; ++s) {
     auto& steps = it->second.emplace_back();
     for (const auto& step : schedules[static_cast<std::size_t>(s)]) {

@@ -15,7 +15,6 @@ struct PipelinePasses {
   std::int32_t stages = 1;
   std::int32_t chunks = 1;
   std::int64_t microbatches = 1;
-  bool pairs = false;  ///< workloads::PipelineShape::pairs
   std::vector<double> forward, backward;
   std::vector<double> weights;  ///< empty where they are no pass of their own
 
@@ -67,7 +66,7 @@ class ScheduleTimeline {
   void walk(const PipelinePasses& passes, const Order& order, std::int64_t microbatches,
             std::vector<double>& ends);
 
-  std::map<std::tuple<ScheduleKind, std::int32_t, std::int32_t, std::int64_t, bool>, Order> known_;
+  std::map<std::tuple<ScheduleKind, std::int32_t, std::int32_t, std::int64_t>, Order> known_;
   std::vector<double> done_, before_;
   std::vector<std::size_t> next_;
 };

@@ -17,7 +17,7 @@ namespace stepcast::simulator {
 /// pipeline schedule has in flight, plus the temporaries of the largest segment. Logits (fp32) and
 /// the gather buffers of sharded models are listed apart, as is the cache of keys and values.
 ///
-/// What is outside the framework comes from the device's fitted "memory" (framework_memory.h).
+/// Memory outside the framework comes from the device's fitted "memory" (framework_memory.h).
 /// Source: Korthikanti et al., arXiv 2205.05198 (activations); Rajbhandari et al., arXiv 1910.02054
 /// (states). Checked by tests/workloads/transformer_memory_test.cpp.
 struct MemoryLedger {

@@ -7,7 +7,7 @@
 
 namespace stepcast::models::test {
 
-/// Which op rows are wanted; an empty field asks for nothing. Rows of a variant are found only when
+/// Op rows that are wanted; an empty field asks for nothing. Rows of a variant are found only when
 /// it is named ("*": any).
 struct OpFilter {
   std::string device = {}, variant = {};

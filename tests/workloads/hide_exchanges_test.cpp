@@ -1,5 +1,5 @@
-// Exchanges of experts' tokens beside another micro-batch: which passes hide theirs, and what that
-// costs.
+// Exchanges of experts' tokens that overlap with another micro-batch: what awaits them, and what
+// the overlap costs kernels.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
@@ -15,16 +15,15 @@ using namespace stepcast::test;
 
 namespace {
 
-Job experts_job(std::int64_t pipeline, std::int64_t microbatches, std::int64_t chunks = 1) {
-  Job job = llama_job(2 * pipeline * chunks, 64, 4, 2, 96, 32, 128);
+Job experts_job() {
+  Job job = llama_job(2, 64, 4, 2, 96, 32, 128);
   MixtureOfExperts moe;
   moe.experts = 8;
   moe.per_token = 2;
   moe.ffn_hidden = 48;
   transformer_of(job).moe = moe;
-  split(job, 1, pipeline, 4, microbatches);
+  split(job, 1, 1, 4, 4);
   job.parallel.expert = 4;
-  job.parallel.virtual_stages = static_cast<std::int32_t>(chunks);
   job.parallel.overlap.expert = job.parallel.overlap.expert_batch = true;
   return job;
 }
@@ -58,8 +57,8 @@ Awaited awaited(const Program& program, const Segment& segment) {
 
 }  // namespace
 
-TEST_CASE("exchanges beside another pass are awaited by the next one", "[workloads][experts]") {
-  Job job = experts_job(1, 4);
+TEST_CASE("exchanges are awaited by the next pass of their kind", "[workloads][experts]") {
+  Job job = experts_job();
   job.parallel.recompute.kind = GENERATE(RecomputeKind::kNone, RecomputeKind::kFull);
   const ExecutionGraph graph = workloads::build_graph(job);
   const Program& program = graph.programs.front();
@@ -72,14 +71,13 @@ TEST_CASE("exchanges beside another pass are awaited by the next one", "[workloa
     const bool again =
         s.kind == SegmentKind::kBackward && job.parallel.recompute.kind == RecomputeKind::kFull;
     CHECK(found.exchanges == (again ? 8 : 4));  // there and back in two layers, and made again
-    const bool beside = s.name.find("_beside") != std::string::npos;
-    CHECK(found.earlier == (beside ? 4 : 0));
-    CHECK(found.own == (!beside ? found.exchanges : again ? 4 : 0));
+    CHECK(found.earlier == 4);
+    CHECK(found.own == (again ? 4 : 0));
   }
 }
 
-TEST_CASE("kernels beside a collective lose its multiprocessors", "[simulator][experts]") {
-  Job job = experts_job(1, 4);
+TEST_CASE("kernels lose the multiprocessors of collectives that overlap", "[simulator][experts]") {
+  Job job = experts_job();
   job.system.device.multiprocessors = 100;
   job.system.framework.exchange_multiprocessors = GENERATE(0, 20, 100);
   const double exchange = GENERATE(2.0, 1e6);
@@ -106,12 +104,12 @@ TEST_CASE("kernels beside a collective lose its multiprocessors", "[simulator][e
         return op.layer == layer && !is_collective(op.kind);
       }));
     };
-    const bool beside = s.name.find("_beside") != std::string::npos;
+    const bool pass = s.kind == SegmentKind::kForward || s.kind == SegmentKind::kBackward;
     for (std::size_t o = s.first_op; o < std::size_t{s.first_op} + s.op_count; ++o) {
       const Op& op = program.ops[o];
-      // There and back beside as many seconds as the layer has kernels.
+      // There and back, against as many seconds as the layer has kernels.
       const double factor = std::min(1 + 0.2 * 2 * exchange / kernels_of(op.layer), 1 / 0.8);
-      const bool slowed = holds && beside && op.layer != kNoLayer && !is_collective(op.kind);
+      const bool slowed = holds && pass && op.layer != kNoLayer && !is_collective(op.kind);
       CHECK(times[o] == Approx(before[o] * (slowed ? factor : 1)));
     }
   }

@@ -153,33 +153,6 @@ TEST_CASE("no pipeline waits for itself, and its bubble is the ideal one",
   }
 }
 
-TEST_CASE(
-    "with pairs a forward comes first, and others stand before another micro-batch's backward",
-    "[workloads][schedule]") {
-  for (Case c : cases()) {
-    if (c.kind == ScheduleKind::kGpipe) {
-      continue;
-    }
-    const std::int64_t total = std::int64_t{c.shape.microbatches} * c.shape.chunks;
-    std::vector<std::int64_t> plain;
-    for (std::int32_t stage = 0; stage < c.shape.stages; ++stage) {
-      plain.push_back(most_in_flight(pipeline_schedule(c.kind, c.shape, stage)));
-    }
-    c.shape.pairs = true;
-    INFO("p " << c.shape.stages << " v " << c.shape.chunks << " m " << c.shape.microbatches);
-    run(c.kind, c.shape, {1, 2, 0});  // to its end
-    for (std::int32_t stage = 0; stage < c.shape.stages; ++stage) {
-      const auto steps = pipeline_schedule(c.kind, c.shape, stage);
-      CHECK(most_in_flight(steps) == std::min(total, plain[static_cast<std::size_t>(stage)] + 1));
-      for (std::size_t i = 1; i < steps.size(); ++i) {
-        if (steps[i - 1].pass == Pass::kForward && steps[i].pass == Pass::kBackward) {
-          CHECK((steps[i - 1].microbatch != steps[i].microbatch || c.shape.microbatches == 1));
-        }
-      }
-    }
-  }
-}
-
 TEST_CASE("an interleaved pipeline names the batch that does not fit it", "[workloads][schedule]") {
   CHECK_THROWS_AS(pipeline_schedule(ScheduleKind::kOneFOneB, {4, 2, 6}, 0), InputError);
   CHECK_THROWS_WITH(pipeline_schedule(ScheduleKind::kOneFOneB, {4, 2, 6}, 0),

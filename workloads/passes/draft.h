@@ -187,7 +187,6 @@ struct GraphUnderConstruction {
   ParameterHolders holders{};
   /// By program; empty once streams and events are chosen.
   std::vector<DependencyInfo> orders{};
-  bool steady = false;  ///< every pass is as in the midst of a step, with another one beside it
 };
 
 }  // namespace stepcast::workloads

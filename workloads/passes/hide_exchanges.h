@@ -3,14 +3,11 @@
 
 namespace stepcast::workloads {
 
-/// True if exchanges of experts' tokens are to run beside another micro-batch (Overlap::
-/// expert_batch), so that a forward pass stands before the backward of another micro-batch.
-bool pairs_passes(const Job& job);
-
-/// Hides the exchanges of a forward pass and of the backward of another micro-batch behind the
-/// compute of both: neither awaits its own; the next pair does. A pass without a partner, at the
-/// beginning or the end of the step, awaits each, and so does what is computed again. Source:
-/// Megatron-Core, combined 1F1B; DeepSeek-AI, arXiv 2412.19437, section 3.2.1.
+/// Overlaps the exchanges of a pass with its own compute and that of the passes until its like
+/// comes next, of another micro-batch, which awaits them (Overlap::expert_batch): forward and
+/// backward in turn take what the longer of their compute and their exchanges takes. First passes,
+/// which overlap with no other, are taken as hidden by their own compute. Exchanges of what is
+/// computed again are awaited where they are. Source: DeepSeek-AI, arXiv 2412.19437, section 3.2.1.
 GraphPass hide_exchanges_pass();
 
 }  // namespace stepcast::workloads

@@ -30,11 +30,10 @@ std::vector<ScheduleStep> in_turn(const ScheduleTraits& schedule, const Pipeline
                                   std::int32_t stage) {
   const std::int64_t total = std::int64_t{shape.microbatches} * shape.chunks;
   const std::int64_t behind = shape.stages - 1 - stage;
-  const std::int64_t ahead = shape.chunks == 1
-                                 ? schedule.ahead * behind
-                                 : 2 * behind + (shape.chunks - 1) * turn_of(shape);
   const std::int64_t warm_up =
-      schedule.ahead == 0 ? total : std::min(total, ahead + (shape.pairs ? 1 : 0));
+      std::min(total, schedule.ahead == 0 ? total
+                      : shape.chunks == 1 ? schedule.ahead * behind
+                                          : 2 * behind + (shape.chunks - 1) * turn_of(shape));
   const bool splits = schedule.splits_weights;
   const std::int64_t later = std::min(total, std::int64_t{schedule.ahead} * stage);
   std::vector<ScheduleStep> steps;

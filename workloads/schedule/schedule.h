@@ -24,9 +24,6 @@ struct PipelineShape {
   std::int32_t microbatches = 1;
   /// Micro-batches that a chunk runs before the next chunk's turn; 0: as many as stages.
   std::int32_t turn = 0;
-  /// One more forward comes first, so that the others each stand before the backward of another
-  /// micro-batch, with which they run side by side (Megatron-Core's combined 1F1B).
-  bool pairs = false;
 };
 
 /// The order in which stage `stage` works: the one place that expands micro-batches.

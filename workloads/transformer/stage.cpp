@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "workloads/passes/hide_exchanges.h"
 #include "workloads/schedule/schedule.h"
 
 // The step of one stage: which segments there are and in which order they are called.
@@ -338,8 +337,7 @@ void TransformerStage::call_in_order() {
   const PipelineShape pipeline{static_cast<std::int32_t>(shape_.pipeline),
                                static_cast<std::int32_t>(shape_.chunks),
                                static_cast<std::int32_t>(shape_.microbatches),
-                               static_cast<std::int32_t>(job_.parallel.chunk_microbatches),
-                               false};
+                               static_cast<std::int32_t>(job_.parallel.chunk_microbatches)};
   b.call(begin, 0);
   for (const ScheduleStep& s :
        pipeline_schedule(job_.parallel.schedule, pipeline, static_cast<std::int32_t>(stage_))) {

@@ -15,7 +15,7 @@
 using namespace stepcast;
 using Catch::Matchers::Contains;
 using cli_test::Outcome;
-using cli_test::TemporaryFolder;
+using fixtures::Folder;
 namespace fs = std::filesystem;
 
 namespace {
@@ -88,7 +88,7 @@ class Machine {
 
  private:
   Settings settings_;
-  TemporaryFolder folder_;
+  Folder folder_;
 };
 
 /// Ops of a rank that took time.
