@@ -49,8 +49,9 @@ class YamlReader {
  public:
   YamlReader(std::string_view text, std::string_view label) : label_(label) {
     std::size_t number = 0;
-    int open = 0;                      // brackets of the line before, which goes on
-    std::optional<std::size_t> block;  // indentation of a key whose text stands on the lines below
+    int open = 0;  // brackets of the line before, which goes on
+    constexpr std::size_t kNone = std::string_view::npos;
+    std::size_t block = kNone;  // indentation of a key whose text stands on the lines below
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t end = std::min(text.find('\n', at), text.size());
       const std::string_view line = without_comment(text.substr(at, end - at));
@@ -60,10 +61,10 @@ class YamlReader {
       if (indent == std::string_view::npos || (indent == 0 && trimmed(line) == "---")) {
         continue;
       }
-      if (block && indent > *block) {
+      if (indent > block) {
         continue;
       }
-      block.reset();
+      block = kNone;
       if (line[indent] == '\t') {
         throw InputError(fmt::format("{}:{}", label_, number),
                          "found a tab before a key; indent with spaces");

@@ -108,9 +108,11 @@ class Pickle::Machine {
   }
   /// Module and name, a line each.
   void push_global() {
-    const std::size_t module = std::min(bytes_.find('\n', at_), bytes_.size());
-    const std::size_t end = std::min(bytes_.find('\n', module + 1), bytes_.size());
-    push_text(end - at_);
+    const auto line_end = [this](std::size_t from) {
+      return from < bytes_.size() ? std::min(bytes_.find('\n', from), bytes_.size())
+                                  : bytes_.size();
+    };
+    push_text(line_end(line_end(at_) + 1) - at_);
     to_.nodes_.back().kind = Kind::kGlobal;
     take(1);
   }
