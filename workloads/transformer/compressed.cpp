@@ -112,18 +112,15 @@ void TransformerStage::compressed_forward(const std::string& at, const LayerTens
   const std::int64_t n = shape_.tokens;
   const double each = bits_per_element(compute_) / 8;
   const TensorId query = writer_.workspace("compressed.queries", n, shape_.core_queries, compute_);
-  query_down_forward(at, t, a.q_rank);
+  query_down_forward(at, t);
   const Gathered from = gathered("layer.attention.gather_query", t.latent.query_norm, Rows::kQuery);
   writer_.await(from.ready);
-  query_up_forward(at, from, a.q_rank, query);
+  query_up_forward(at, from, query);
   if (t.kind.mixer == MixerKind::kCompressedSparse) {
     index_forward(at, t, from.tensor);
   }
-  writer_.product("layer.attention", {{"latent_down", c.inputs}}, [&] {
-    gemm({"layer.attention.latent_down", shape_.rows, c.inputs, m.hidden, t.norm1,
-          parameter(at + "attention.latent_down.weight").weight, t.latent.key, 0,
-          ProductPlace::kWholeOnEach});
-  });
+  writer_.product("layer.attention", {{"latent_down", c.inputs}},
+                  [&] { gemm(product(latent_down(at), t.norm1, t.latent.key)); });
   norm_forward("layer.attention.latent_norm", at + "attention.latent_norm", t.latent.key,
                t.latent.key_norm, t.latent.key_statistics);
   const Gathered key = gathered("layer.attention.gather_latent", t.latent.key_norm, Rows::kLatent);
@@ -241,11 +238,7 @@ TensorId TransformerStage::compressed_backward(const std::string& at, const Laye
               {t.latent.key, t.latent.summary, d_summary, places.weight, gamma.weight},
               {d_down, places.gradient, gamma.gradient}, 2 * each, 2 * each);
   }
-  const auto& down = parameter(at + "attention.latent_down.weight");
-  gemm({"layer.attention.latent_down_input_gradient", shape_.rows, m.hidden, c.inputs, d_down,
-        down.weight, d_norm, kTransposeB | kAccumulate, ProductPlace::kWholeOnEach});
-  gemm({"layer.attention.latent_down_weight_gradient", m.hidden, c.inputs, shape_.rows, t.norm1,
-        d_down, down.gradient, kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
+  both_gradients(latent_down(at), t.norm1, d_down, d_norm, kAccumulate);
   return d_norm;
 }
 

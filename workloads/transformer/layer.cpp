@@ -191,17 +191,12 @@ void TransformerStage::qkv_forward(const std::string& at, const LayerTensors& t)
   }
   const Gathered x = gathered_for_product("layer.attention.gather", t.norm1, Rows::kInput);
   const std::int64_t keys = shape_.kv_heads * shape_.core_dim;
-  writer_.product(
-      "layer.attention", {{"query", shape_.query_width}, {"key", keys}, {"value", keys}}, [&] {
-        gemm(
-            {"layer.attention.qkv", n, shape_.qkv_width, m.hidden, x.tensor,
-             parameter(at + "attention.qkv.weight").weight, t.qkv, 0, ProductPlace::kQueryKeyValue},
-            x);
-      });
+  writer_.product("layer.attention",
+                  {{"query", shape_.query_width}, {"key", keys}, {"value", keys}},
+                  [&] { gemm(product(query_key_value(at), x.tensor, t.qkv), x); });
   if (m.output_gate) {
     writer_.product("layer.attention", {{"gate", shape_.query_width}}, [&] {
-      gemm({"layer.attention.gate", n, shape_.query_width, m.hidden, x.tensor,
-            parameter(at + "attention.gate.weight").weight, t.gate});
+      gemm(product(linear("layer.attention.gate", at + "attention.gate", n), x.tensor, t.gate));
     });
   }
   adapter_forward(t.adapters.qkv, x.tensor, t.qkv);
@@ -259,13 +254,9 @@ void TransformerStage::attention_block(const std::string& at, const LayerTensors
         .in({t.attention, t.gate})
         .out({t.gated});
   }
-  const Product projection{"layer.attention.projection",
-                           n,
-                           h,
-                           shape_.query_width,
-                           m.output_gate ? t.gated : t.attention,
-                           parameter(at + "attention.projection.weight").weight,
-                           partial};
+  const Product projection =
+      product(linear("layer.attention.projection", at + "attention.projection", n),
+              m.output_gate ? t.gated : t.attention, partial);
   if (m.parallel_block) {  // both blocks add to one sum over tensor ranks
     gemm(projection);
     const TensorId y =
@@ -317,16 +308,13 @@ void TransformerStage::feed_forward_forward(const std::string& at, const LayerTe
 void TransformerStage::mlp_in(const FeedForward& f, const Gathered& input) {
   const TransformerWorkload& m = shape_.model;
   const std::int64_t n = shape_.tokens;
-  const std::string fc1 = f.name + ".fc1";
   const TensorId made = computed(f.fc1);
   std::vector<DependencyInfo::Product::Matrix> matrices{{"fc1", f.width}};
   if (m.gated()) {
     matrices.insert(matrices.begin(), {"gate", f.width});
   }
   writer_.product(f.name, std::move(matrices), [&] {
-    gemm({fc1.c_str(), n, f.width * (m.gated() ? 2 : 1), m.hidden, input.tensor,
-          parameter(f.parameter + ".fc1.weight").weight, made},
-         input);
+    gemm(product(linear(f.name + ".fc1", f.parameter + ".fc1", n), input.tensor, made), input);
   });
   if (f.adapters != nullptr) {
     adapter_forward(f.adapters->fc1, input.tensor, made);
@@ -339,15 +327,13 @@ void TransformerStage::mlp_in(const FeedForward& f, const Gathered& input) {
       .in(in)
       .out({f.activated})
       .attributes(ActivationAttributes{m.activation});
-  keep(fc1 + ".keep", made, f.fc1, n);
+  keep(f.name + ".fc1.keep", made, f.fc1, n);
 }
 
 TransformerStage::Gathered TransformerStage::mlp_out(const FeedForward& f, TensorId partial,
                                                      const char* sum) {
-  const std::string name = f.name + ".fc2";
-  const Product fc2{name.c_str(), shape_.tokens, shape_.model.hidden,
-                    f.width,      f.activated,   parameter(f.parameter + ".fc2.weight").weight,
-                    partial,      f.flags};
+  const Product fc2 = product(linear(f.name + ".fc2", f.parameter + ".fc2", shape_.tokens),
+                              f.activated, partial, f.flags);
   Gathered made{partial};
   writer_.product(f.name, {{"fc2", fc2.n}}, [&] {
     if (sum != nullptr) {

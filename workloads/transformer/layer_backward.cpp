@@ -6,8 +6,6 @@
 namespace stepcast::workloads {
 
 using op_flags::kAccumulate;
-using op_flags::kTransposeA;
-using op_flags::kTransposeB;
 
 void TransformerStage::layer_backward(const LayerTensors& t, TensorId output_gradient,
                                       TensorId input_gradient) {
@@ -89,22 +87,17 @@ TensorId TransformerStage::mlp_middle_gradient(const FeedForward& f) {
 }
 
 void TransformerStage::mlp_out_backward(const FeedForward& f, const Gathered& dy) {
-  const TransformerWorkload& m = shape_.model;
   const std::int64_t n = shape_.tokens;
-  const std::int64_t h = m.hidden;
   const std::string suffix = f.name.substr(f.name.rfind('.'));
   const TensorId d_activated =
       writer_.workspace("gradient" + suffix + ".activated", n, f.width, compute_);
   const TensorId d_fc1 = mlp_middle_gradient(f);
-  const auto& fc2 = parameter(f.parameter + ".fc2.weight");
-  gemm({(f.name + ".fc2_input_gradient").c_str(), n, f.width, h, dy.tensor, fc2.weight, d_activated,
-        kTransposeB},
-       dy);
+  const Linear fc2 = linear(f.name + ".fc2", f.parameter + ".fc2", n);
+  gemm(gradient_of_input(fc2, dy.tensor, d_activated), dy);
   if (f.adapters != nullptr) {
     adapter_backward(f.adapters->fc2, f.activated, f.own_gradient, d_activated);
   }
-  gemm({(f.name + ".fc2_weight_gradient").c_str(), f.width, h, n, f.activated, kept_rows(dy),
-        fc2.gradient, kTransposeA | kAccumulate});
+  gemm(gradient_of_weight(fc2, f.activated, kept_rows(dy)));
   const TensorId made = computed(f.fc1);
   keep(f.name + ".fc1.read", f.fc1, made, n);
   std::vector<TensorId> in{d_activated, made};
@@ -118,26 +111,21 @@ void TransformerStage::mlp_out_backward(const FeedForward& f, const Gathered& dy
   writer_.compute(OpKind::kActivationBackward, f.name + ".activation_gradient", {n, f.width})
       .in(in)
       .out(out)
-      .attributes(ActivationAttributes{m.activation});
+      .attributes(ActivationAttributes{shape_.model.activation});
 }
 
 /// Sums the gradient of its input over tensor ranks while the last weight gradient is made.
 TransformerStage::Gathered TransformerStage::mlp_in_backward(const FeedForward& f,
                                                              const Gathered& x, TensorId partial) {
-  const std::int64_t n = shape_.tokens;
-  const std::int64_t h = shape_.model.hidden;
-  const std::int64_t fc1_width = f.width * (shape_.model.gated() ? 2 : 1);
   const TensorId d_fc1 = mlp_middle_gradient(f);
-  const auto& fc1 = parameter(f.parameter + ".fc1.weight");
-  gemm({(f.name + ".fc1_input_gradient").c_str(), n, h, fc1_width, d_fc1, fc1.weight, partial,
-        static_cast<std::uint8_t>(kTransposeB | f.flags)});
+  const Linear fc1 = linear(f.name + ".fc1", f.parameter + ".fc1", shape_.tokens);
+  gemm(gradient_of_input(fc1, d_fc1, partial, f.flags));
   if (f.adapters != nullptr) {
     adapter_backward(f.adapters->fc1, x.tensor, d_fc1, partial);
   }
   const Gathered d_input = reduced((f.name + ".reduce_gradient").c_str(), partial);
   writer_.await(x.ready);
-  gemm({(f.name + ".fc1_weight_gradient").c_str(), h, fc1_width, n, x.tensor, d_fc1, fc1.gradient,
-        kTransposeA | kAccumulate});
+  gemm(gradient_of_weight(fc1, x.tensor, d_fc1));
   return d_input;
 }
 
@@ -210,7 +198,6 @@ void TransformerStage::attention_backward(const std::string& at, const LayerTens
 
 TensorId TransformerStage::core_backward(const std::string& at, const LayerTensors& t,
                                          const Gathered& dy, TensorId d_middle) {
-  const std::int64_t h = shape_.model.hidden;
   const std::int64_t n = shape_.tokens;
   const TensorId d_attention =
       writer_.workspace("gradient.attention", n, shape_.query_width, compute_);
@@ -218,17 +205,13 @@ TensorId TransformerStage::core_backward(const std::string& at, const LayerTenso
   const TensorId d_projected =
       gates ? writer_.workspace("gradient.gated", n, shape_.query_width, compute_) : d_attention;
   const TensorId d_qkv = gradient("gradient.qkv", n, shape_.qkv_width);
-  const auto& projection = parameter(at + "attention.projection.weight");
+  const Linear projection = linear("layer.attention.projection", at + "attention.projection", n);
   writer_.needs(LayerPart::kAttentionCore, t.layer);
-  gemm({"layer.attention.projection_input_gradient", n, shape_.query_width, h, dy.tensor,
-        projection.weight, d_projected, kTransposeB},
-       dy);
+  gemm(gradient_of_input(projection, dy.tensor, d_projected), dy);
   if (t.adapters.projection) {
     adapter_backward(t.adapters.projection, t.attention, d_middle, d_attention);
   }
-  gemm({"layer.attention.projection_weight_gradient", shape_.query_width, h, n,
-        gates ? t.gated : t.attention, kept_rows(dy), projection.gradient,
-        kTransposeA | kAccumulate});
+  gemm(gradient_of_weight(projection, gates ? t.gated : t.attention, kept_rows(dy)));
   if (gates) {
     writer_
         .compute(OpKind::kMultiplyBackward, "layer.attention.apply_gate_gradient",
@@ -263,9 +246,11 @@ TransformerStage::Gathered TransformerStage::qkv_backward(const std::string& at,
                                                           const Gathered& x, TensorId partial,
                                                           const Adapters* reduces) {
   const TransformerWorkload& m = shape_.model;
-  const std::int64_t h = m.hidden;
   const std::int64_t n = shape_.tokens;
-  const auto& qkv = parameter(at + "attention.qkv.weight");
+  const Linear qkv = query_key_value(at);
+  const std::optional<Linear> gate =
+      m.output_gate ? std::optional(linear("layer.attention.gate", at + "attention.gate", n))
+                    : std::nullopt;
   if (gpt_) {
     bias_gradient("layer.attention.qkv_bias_gradient", at + "attention.qkv.bias", d_qkv, n,
                   shape_.qkv_width);
@@ -276,11 +261,9 @@ TransformerStage::Gathered TransformerStage::qkv_backward(const std::string& at,
         .in({d_qkv})
         .out({d_qkv});
   }
-  gemm({"layer.attention.qkv_input_gradient", n, h, shape_.qkv_width, d_qkv, qkv.weight, partial,
-        kTransposeB, ProductPlace::kQueryKeyValue});
-  if (m.output_gate) {
-    gemm({"layer.attention.gate_input_gradient", n, h, shape_.query_width, gate_gradient(),
-          parameter(at + "attention.gate.weight").weight, partial, kTransposeB | kAccumulate});
+  gemm(gradient_of_input(qkv, d_qkv, partial));
+  if (gate) {
+    gemm(gradient_of_input(*gate, gate_gradient(), partial, kAccumulate));
   }
   if (reduces != nullptr) {
     adapter_backward(reduces->qkv, x.tensor, d_qkv, partial);
@@ -288,12 +271,9 @@ TransformerStage::Gathered TransformerStage::qkv_backward(const std::string& at,
   const Gathered d_norm = reduces != nullptr ? reduced("layer.attention.reduce_gradient", partial)
                                              : Gathered{partial, -1};
   writer_.await(x.ready);
-  gemm({"layer.attention.qkv_weight_gradient", h, shape_.qkv_width, n, x.tensor, d_qkv,
-        qkv.gradient, kTransposeA | kAccumulate, ProductPlace::kQueryKeyValue});
-  if (m.output_gate) {
-    gemm({"layer.attention.gate_weight_gradient", h, shape_.query_width, n, x.tensor,
-          gate_gradient(), parameter(at + "attention.gate.weight").gradient,
-          kTransposeA | kAccumulate});
+  gemm(gradient_of_weight(qkv, x.tensor, d_qkv));
+  if (gate) {
+    gemm(gradient_of_weight(*gate, x.tensor, gate_gradient()));
   }
   return d_norm;
 }

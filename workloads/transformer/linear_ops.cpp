@@ -4,16 +4,21 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "workloads/transformer/stage.h"
 
 // Pieces shared by layers, embedding and head.
 namespace stepcast::workloads {
 
+using op_flags::kAccumulate;
+using op_flags::kTransposeA;
+using op_flags::kTransposeB;
+
 bool TransformerStage::deferrable(const Product& p) {
   const ProgramBuilder& b = writer_.builder();
-  return deferring() && p.flags == (op_flags::kTransposeA | op_flags::kAccumulate) &&
-         b.tensor_at(p.a).per_microbatch && b.tensor_at(p.b).per_microbatch;
+  return deferring() && p.flags == (kTransposeA | kAccumulate) && b.tensor_at(p.a).per_microbatch &&
+         b.tensor_at(p.b).per_microbatch;
 }
 
 TensorId TransformerStage::gradient(const std::string& name, std::int64_t rows,
@@ -28,6 +33,47 @@ TensorId TransformerStage::gradient(const std::string& name, std::int64_t rows,
   return it->second;
 }
 
+TransformerStage::Product TransformerStage::product(const Linear& l, TensorId x, TensorId y,
+                                                    std::uint8_t flags) {
+  return {l.name, l.rows, l.outputs, l.inputs, x, l.matrix.weight, y, flags, l.place};
+}
+
+TransformerStage::Product TransformerStage::gradient_of_input(const Linear& l, TensorId dy,
+                                                              TensorId dx, std::uint8_t flags) {
+  return {l.name + "_input_gradient",
+          l.rows,
+          l.inputs,
+          l.outputs,
+          dy,
+          l.matrix.weight,
+          dx,
+          static_cast<std::uint8_t>(kTransposeB | flags),
+          l.place};
+}
+
+TransformerStage::Product TransformerStage::gradient_of_weight(const Linear& l, TensorId x,
+                                                               TensorId dy) {
+  return {l.name + "_weight_gradient", l.inputs, l.outputs, l.rows, x, dy, l.matrix.gradient,
+          kTransposeA | kAccumulate,   l.place};
+}
+
+void TransformerStage::both_gradients(const Linear& l, TensorId x, TensorId dy, TensorId dx,
+                                      std::uint8_t flags) {
+  gemm(gradient_of_input(l, dy, dx, flags));
+  gemm(gradient_of_weight(l, x, dy));
+}
+
+TransformerStage::Gathered TransformerStage::columns_backward(const Linear& l, const Gathered& x,
+                                                              TensorId dy, TensorId dx,
+                                                              const std::string& sum,
+                                                              const char* workspace) {
+  gemm(gradient_of_input(l, dy, dx));
+  const Gathered whole = reduced(sum.c_str(), dx, workspace);
+  writer_.await(x.ready);
+  gemm(gradient_of_weight(l, x.tensor, dy));
+  return whole;
+}
+
 /// The product into a temporary, then a kernel that adds it to the sum over micro-batches.
 void TransformerStage::gemm_and_add(const Product& p) {
   const bool head = p.m == shape_.vocabulary;
@@ -38,7 +84,7 @@ void TransformerStage::gemm_and_add(const Product& p) {
   Product fresh = p;
   fresh.c = writer_.workspace(head ? "head.gradient.fresh" : "gradient.fresh", 1,
                               shape_.model.hidden * (head ? shape_.vocabulary : widest), compute_);
-  fresh.flags = static_cast<std::uint8_t>(p.flags & ~op_flags::kAccumulate);
+  fresh.flags = static_cast<std::uint8_t>(p.flags & ~kAccumulate);
   gemm(fresh);
   auto sum = writer_.compute(OpKind::kAdd, "gradient.accumulate", {p.m, p.n});
   sum.in({fresh.c, p.c}).out({p.c});
@@ -54,8 +100,8 @@ void TransformerStage::gemm(const Product& p) {
     deferred_.push_back({p.name, p, writer_.place().op, writer_.builder().layer()});
     return;
   }
-  const bool weights = (p.flags & op_flags::kTransposeA) != 0;
-  if (traits_.separate_accumulation && weights && (p.flags & op_flags::kAccumulate) != 0) {
+  const bool weights = (p.flags & kTransposeA) != 0;
+  if (traits_.separate_accumulation && weights && (p.flags & kAccumulate) != 0) {
     gemm_and_add(p);
     return;
   }
@@ -64,7 +110,7 @@ void TransformerStage::gemm(const Product& p) {
   }
   for (const TensorId values : {p.a, p.b}) {
     if (weights && holds_narrow(values)) {
-      cast(std::string(p.name) + ".transpose", values, bits_per_element(products_, 1024) / 8, 1);
+      cast(p.name + ".transpose", values, bits_per_element(products_, 1024) / 8, 1);
     }
   }
   gemm_rows(p, p.m);
@@ -103,7 +149,7 @@ void TransformerStage::expert_gemm(const Product& p, std::int64_t part, const In
   const ExpertShape& e = *shape_.experts;
   const std::int64_t computed = e.part(e.computed, part);
   const std::int64_t rows = (computed + e.local - 1) / e.local;
-  const bool weights = (p.flags & op_flags::kTransposeA) != 0;
+  const bool weights = (p.flags & kTransposeA) != 0;
   if (is_narrow(p.place) && !weights && !job_.parallel.fused_experts) {
     quantise(p.name, p.a);
   }
@@ -151,19 +197,18 @@ void TransformerStage::narrow(OpWriter::OpEdit& op, const Product& p, double wri
   }
   op.format(products_);
   const double wide = written * bits_per_element(compute_) / 8;
-  const bool adds = (op.op().flags & op_flags::kAccumulate) != 0;
+  const bool adds = (op.op().flags & kAccumulate) != 0;
   const double added = adds ? wide - op.op().bytes_written.base() : 0;
   op.work(op.op().flops, Bytes(op.op().bytes_read.base() + added), Bytes(wide));
 }
 
 /// Reads the values, finds their largest for the next step's scale, and writes them twice: as they
 /// are and transposed.
-void TransformerStage::quantise(const char* name, TensorId values, std::int64_t parts) {
+void TransformerStage::quantise(const std::string& name, TensorId values, std::int64_t parts) {
   const Tensor& t = writer_.builder().tensor_at(values);
   // The transposed copy is for weight gradients.
   const bool transposes = !job_.lora && !shape_.inference;
-  cast(std::string(name) + ".quantise", values, bits_per_element(t.format) / 8, transposes ? 2 : 1,
-       parts);
+  cast(name + ".quantise", values, bits_per_element(t.format) / 8, transposes ? 2 : 1, parts);
 }
 
 void TransformerStage::cast(const std::string& name, TensorId values, double bytes_read,

@@ -140,8 +140,7 @@ void TransformerStage::adapter_forward(const std::optional<Adapter>& adapter, Te
   }
   const bool summed = a.by_rows && shape_.tensor > 1;
   const TensorId narrow = summed ? writer_.workspace("lora.partial", n, r, compute_) : a.low;
-  gemm({(a.op + ".a").c_str(), n, r, a.inputs, x, parameter(a.parameter + ".lora_a").weight, narrow,
-        0, ProductPlace::kWide});
+  gemm(product(adapter_matrix(a, "a", n), x, narrow));
   TensorId low = narrow;
   if (summed) {
     const Gathered sum = reduced((a.op + ".reduce").c_str(), narrow, "lora.reduced");
@@ -149,13 +148,11 @@ void TransformerStage::adapter_forward(const std::optional<Adapter>& adapter, Te
     low = sum.tensor;
   }
   if (job_.fused_epilogues) {  // the product scales and adds
-    gemm({(a.op + ".b").c_str(), rows, a.outputs, r, low, parameter(a.parameter + ".lora_b").weight,
-          out, kAccumulate, ProductPlace::kWide});
+    gemm(product(adapter_matrix(a, "b", rows), low, out, kAccumulate));
     return;
   }
   const TensorId made = writer_.workspace(a.op + ".output", rows, a.outputs, compute_);
-  gemm({(a.op + ".b").c_str(), rows, a.outputs, r, low, parameter(a.parameter + ".lora_b").weight,
-        made, 0, ProductPlace::kWide});
+  gemm(product(adapter_matrix(a, "b", rows), low, made));
   // Scaled by a kernel of its own, then added.
   pass_over(a.op + ".scale", rows, a.outputs, {made}, {made}, each, each);
   pass_over(a.op + ".add", rows, a.outputs, {made, out, a.low}, {out, a.low}, 2 * each, each);
@@ -168,8 +165,6 @@ void TransformerStage::adapter_backward(const std::optional<Adapter>& adapter, T
     return;
   }
   const auto& [a, r, n, rows, each] = extent_of(*adapter);
-  const auto& pa = parameter(a.parameter + ".lora_a");
-  const auto& pb = parameter(a.parameter + ".lora_b");
   const bool fused = job_.fused_epilogues;
   const TensorId dy =
       fused ? output_gradient : writer_.workspace(a.op + ".output", rows, a.outputs, compute_);
@@ -178,10 +173,7 @@ void TransformerStage::adapter_backward(const std::optional<Adapter>& adapter, T
   }
   const TensorId d_low =
       writer_.workspace(a.by_rows ? "lora.row_gradient" : "lora.gradient", rows, r, compute_);
-  gemm({(a.op + ".b_input_gradient").c_str(), rows, r, a.outputs, dy, pb.weight, d_low, kTransposeB,
-        ProductPlace::kWide});
-  gemm({(a.op + ".b_weight_gradient").c_str(), r, a.outputs, rows, a.low, dy, pb.gradient,
-        kTransposeA | kAccumulate, ProductPlace::kWide});
+  both_gradients(adapter_matrix(a, "b", rows), a.low, dy, d_low);
   Gathered low{d_low};
   if (a.by_rows) {
     low = gathered((a.op + ".gather_gradient").c_str(), d_low, Rows::kAdapter);
@@ -191,10 +183,8 @@ void TransformerStage::adapter_backward(const std::optional<Adapter>& adapter, T
   const bool adds = fused && !dropout;  // the product does
   const TensorId dx =
       adds ? input_gradient : writer_.workspace(a.op + ".input_gradient", n, a.inputs, compute_);
-  gemm({(a.op + ".a_input_gradient").c_str(), n, a.inputs, r, low.tensor, pa.weight, dx,
-        static_cast<std::uint8_t>(kTransposeB | (adds ? kAccumulate : 0)), ProductPlace::kWide});
-  gemm({(a.op + ".a_weight_gradient").c_str(), a.inputs, r, n, dropout ? a.dropped : in, low.tensor,
-        pa.gradient, kTransposeA | kAccumulate, ProductPlace::kWide});
+  both_gradients(adapter_matrix(a, "a", n), dropout ? a.dropped : in, low.tensor, dx,
+                 adds ? kAccumulate : 0);
   if (adds) {
     return;
   }

@@ -52,29 +52,23 @@ void TransformerStage::query_tensors(const std::string& at, bool keep, std::int6
   t.query_statistics = kept(keep, at + "latent.query_statistics", n, 2, Format::kFp32);
 }
 
-void TransformerStage::query_down_forward(const std::string& at, const LayerTensors& t,
-                                          std::int64_t rank) {
-  writer_.product("layer.attention", {{"query_down", rank}}, [&] {
-    gemm({"layer.attention.query_down", shape_.rows, rank, shape_.model.hidden, t.norm1,
-          parameter(at + "attention.query_down.weight").weight, t.latent.query, 0,
-          ProductPlace::kWholeOnEach});
-  });
+void TransformerStage::query_down_forward(const std::string& at, const LayerTensors& t) {
+  const std::int64_t rank = columns_of(t.latent.query);
+  writer_.product("layer.attention", {{"query_down", rank}},
+                  [&] { gemm(product(query_down(at), t.norm1, t.latent.query)); });
   norm_forward("layer.attention.query_norm", at + "attention.query_norm", t.latent.query,
                t.latent.query_norm, t.latent.query_statistics);
 }
 
 void TransformerStage::query_up_forward(const std::string& at, const Gathered& from,
-                                        std::int64_t inputs, TensorId queries) {
+                                        TensorId queries) {
   const std::int64_t columns = columns_of(queries);
-  writer_.product("layer.attention", {{"query_up", columns}}, [&] {
-    gemm({"layer.attention.query_up", shape_.tokens, columns, inputs, from.tensor,
-          parameter(at + "attention.query_up.weight").weight, queries});
-  });
+  writer_.product("layer.attention", {{"query_up", columns}},
+                  [&] { gemm(product(query_up(at), from.tensor, queries)); });
 }
 
 void TransformerStage::latent_forward(const std::string& at, const LayerTensors& t) {
   const LatentAttention& a = *shape_.model.mla;
-  const std::int64_t h = shape_.model.hidden;
   const std::int64_t n = shape_.tokens;
   const std::int64_t queries = shape_.heads * a.query_dim();
   const std::int64_t keys = shape_.heads * (a.nope_dim + a.v_dim);
@@ -85,23 +79,20 @@ void TransformerStage::latent_forward(const std::string& at, const LayerTensors&
                                  ? t.cache
                                  : writer_.workspace("latent.keys_values", n, keys, compute_);
   if (a.q_rank > 0) {
-    query_down_forward(at, t, a.q_rank);
+    query_down_forward(at, t);
   }
   writer_.part(LayerPart::kLatentUp, t.layer, [&] {
     const Gathered from =
         a.q_rank > 0 ? gathered("layer.attention.gather_query", t.latent.query_norm, Rows::kQuery)
                      : gathered("layer.attention.gather", t.norm1, Rows::kInput);
     writer_.await(from.ready);
-    query_up_forward(at, from, a.q_rank > 0 ? a.q_rank : h, query);
+    query_up_forward(at, from, query);
     if (shape_.sparse) {
       index_forward(at, t, from.tensor);
     }
   });
-  writer_.product("layer.attention", {{"latent_down", latent}}, [&] {
-    gemm({"layer.attention.latent_down", shape_.rows, latent, h, t.norm1,
-          parameter(at + "attention.latent_down.weight").weight, t.latent.key, 0,
-          ProductPlace::kWholeOnEach});
-  });
+  writer_.product("layer.attention", {{"latent_down", latent}},
+                  [&] { gemm(product(latent_down(at), t.norm1, t.latent.key)); });
   norm_forward("layer.attention.latent_norm", at + "attention.latent_norm", t.latent.key,
                t.latent.key_norm, t.latent.key_statistics);
   const auto keys_and_values = [&] {
@@ -109,10 +100,8 @@ void TransformerStage::latent_forward(const std::string& at, const LayerTensors&
         gathered("layer.attention.gather_latent", t.latent.key_norm, Rows::kLatent);
     writer_.await(key.ready);
     if (!shape_.absorbs) {
-      writer_.product("layer.attention", {{"latent_up", keys}}, [&] {
-        gemm({"layer.attention.latent_up", n, keys, a.kv_rank, key.tensor,
-              parameter(at + "attention.latent_up.weight").weight, key_value});
-      });
+      writer_.product("layer.attention", {{"latent_up", keys}},
+                      [&] { gemm(product(latent_up(at), key.tensor, key_value)); });
     }
     writer_
         .compute(OpKind::kRopeForward, "layer.attention.rope",
@@ -190,20 +179,11 @@ TensorId TransformerStage::cached_keys_values(const LayerTensors& t, const Split
 /// From the gradient of queries to that of the norm's output that they come from.
 TensorId TransformerStage::query_backward(const std::string& at, const LayerTensors& t,
                                           TensorId d_query) {
-  const std::int64_t h = shape_.model.hidden;
-  const std::int64_t n = shape_.tokens;
-  const std::int64_t queries = columns_of(d_query);
-  const std::int64_t rank = columns_of(t.latent.query_norm);
-  const auto& query_up = parameter(at + "attention.query_up.weight");
-  const auto& query_down = parameter(at + "attention.query_down.weight");
-  const TensorId d_narrow = writer_.workspace("latent.gradient.query", n, rank, compute_);
+  const TensorId d_narrow = writer_.workspace("latent.gradient.query", shape_.tokens,
+                                              columns_of(t.latent.query_norm), compute_);
   const Gathered x = gathered("layer.attention.gather_query", t.latent.query_norm, Rows::kQuery);
-  gemm({"layer.attention.query_up_input_gradient", n, rank, queries, d_query, query_up.weight,
-        d_narrow, kTransposeB});
-  const Gathered sum = reduced("layer.attention.reduce_query_gradient", d_narrow, "reduced.query");
-  writer_.await(x.ready);
-  gemm({"layer.attention.query_up_weight_gradient", rank, queries, n, x.tensor, d_query,
-        query_up.gradient, kTransposeA | kAccumulate});
+  const Gathered sum = columns_backward(query_up(at), x, d_query, d_narrow,
+                                        "layer.attention.reduce_query_gradient", "reduced.query");
   if (shape_.sparse || t.kind.mixer == MixerKind::kCompressedSparse) {
     const Gathered hidden = gathered("layer.attention.gather_index", t.norm1, Rows::kInput);
     writer_.await(hidden.ready);
@@ -212,11 +192,9 @@ TensorId TransformerStage::query_backward(const std::string& at, const LayerTens
   writer_.await(sum.ready);
   norm_backward("layer.attention.query_norm_gradient", at + "attention.query_norm",
                 {sum.tensor, t.latent.query, t.latent.query_statistics, sum.tensor, sum.tensor});
-  const TensorId d_norm = writer_.workspace("latent.gradient.hidden", shape_.rows, h, compute_);
-  gemm({"layer.attention.query_down_input_gradient", shape_.rows, h, rank, sum.tensor,
-        query_down.weight, d_norm, kTransposeB, ProductPlace::kWholeOnEach});
-  gemm({"layer.attention.query_down_weight_gradient", h, rank, shape_.rows, t.norm1, sum.tensor,
-        query_down.gradient, kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
+  const TensorId d_norm =
+      writer_.workspace("latent.gradient.hidden", shape_.rows, shape_.model.hidden, compute_);
+  both_gradients(query_down(at), t.norm1, sum.tensor, d_norm);
   return d_norm;
 }
 
@@ -232,9 +210,6 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
   const TensorId d_query = writer_.workspace("latent.queries", n, queries, compute_);
   const TensorId d_key_value = writer_.workspace("latent.keys_values", n, keys, compute_);
   const TensorId d_latent = writer_.workspace("latent.gradient.key", n, latent, compute_);
-  const auto& query_up = parameter(at + "attention.query_up.weight");
-  const auto& latent_up = parameter(at + "attention.latent_up.weight");
-  const auto& latent_down = parameter(at + "attention.latent_down.weight");
   if (shape_.sparse) {
     absorbed_queries_backward(t, d_qkv, d_query, d_latent);
   } else {
@@ -256,35 +231,26 @@ TensorId TransformerStage::latent_backward(const std::string& at, const LayerTen
   } else {
     const TensorId partial = writer_.workspace("partial", n, h, compute_);
     const Gathered x = gathered("layer.attention.gather", t.norm1, Rows::kInput);
-    gemm({"layer.attention.query_up_input_gradient", n, h, queries, d_query, query_up.weight,
-          partial, kTransposeB});
-    const Gathered sum = reduced("layer.attention.reduce_gradient", partial);
-    writer_.await(x.ready);
-    gemm({"layer.attention.query_up_weight_gradient", h, queries, n, x.tensor, d_query,
-          query_up.gradient, kTransposeA | kAccumulate});
+    const Gathered sum =
+        columns_backward(query_up(at), x, d_query, partial, "layer.attention.reduce_gradient");
     writer_.await(sum.ready);
     d_norm = sum.tensor;
   }
 
   const Gathered x = gathered("layer.attention.gather_latent", t.latent.key_norm, Rows::kLatent);
   if (!shape_.sparse) {
-    gemm({"layer.attention.latent_up_input_gradient", n, a.kv_rank, keys, d_key_value,
-          latent_up.weight, d_latent, kTransposeB});
+    gemm(gradient_of_input(latent_up(at), d_key_value, d_latent));
   }
   const Gathered sum =
       reduced("layer.attention.reduce_latent_gradient", d_latent, "reduced.latent");
   writer_.await(x.ready);
   if (!shape_.sparse) {
-    gemm({"layer.attention.latent_up_weight_gradient", a.kv_rank, keys, n, x.tensor, d_key_value,
-          latent_up.gradient, kTransposeA | kAccumulate});
+    gemm(gradient_of_weight(latent_up(at), x.tensor, d_key_value));
   }
   writer_.await(sum.ready);
   norm_backward("layer.attention.latent_norm_gradient", at + "attention.latent_norm",
                 {sum.tensor, t.latent.key, t.latent.key_statistics, sum.tensor, sum.tensor});
-  gemm({"layer.attention.latent_down_input_gradient", shape_.rows, h, latent, sum.tensor,
-        latent_down.weight, d_norm, kTransposeB | kAccumulate, ProductPlace::kWholeOnEach});
-  gemm({"layer.attention.latent_down_weight_gradient", h, latent, shape_.rows, t.norm1, sum.tensor,
-        latent_down.gradient, kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
+  both_gradients(latent_down(at), t.norm1, sum.tensor, d_norm, kAccumulate);
   return d_norm;
 }
 

@@ -186,8 +186,7 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
   const std::int64_t h = e.width;
   const std::int64_t n = shape_.rows;
   routing_ = x.routing;
-  gemm({"layer.moe.router", n, m.moe->experts, m.hidden, t.norm2,
-        parameter(at + "moe.router.weight").weight, x.logits, 0, ProductPlace::kRouter});
+  gemm(product(router(at), t.norm2, x.logits));
   writer_.compute(OpKind::kRouteForward, "layer.moe.route", {n, m.moe->experts, m.moe->per_token})
       .in({x.logits})
       .out({x.probabilities})
@@ -195,9 +194,7 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
       .routing(routing_);
   const TensorId rows_in = has_latent_experts() ? x.latent : t.norm2;
   if (has_latent_experts()) {
-    gemm({"layer.moe.latent_down", n, h, m.hidden, t.norm2,
-          parameter(at + "moe.latent_down.weight").weight, x.latent, 0,
-          ProductPlace::kWholeOnEach});
+    gemm(product(whole_linear("layer.moe.latent_down", at + "moe.latent_down"), t.norm2, x.latent));
   }
   const TensorId copies = e.once ? rows_in
                           : experts_are_near()
@@ -250,8 +247,7 @@ void TransformerStage::routed_forward(const std::string& at, const LayerTensors&
       .out({has_latent_experts() ? x.combined : output})
       .routing(routing_);
   if (has_latent_experts()) {
-    gemm({"layer.moe.latent_up", n, m.hidden, h, x.combined,
-          parameter(at + "moe.latent_up.weight").weight, output, 0, ProductPlace::kWholeOnEach});
+    gemm(product(whole_linear("layer.moe.latent_up", at + "moe.latent_up"), x.combined, output));
   }
 }
 
@@ -350,21 +346,14 @@ void TransformerStage::expert_products_backward(const std::string& at, const Lay
 void TransformerStage::router_backward(const std::string& at, const LayerTensors& t,
                                        TensorId weights, TensorId input_gradient) {
   const ExpertTensors& x = t.experts;
-  const std::int64_t h = shape_.model.hidden;
-  const std::int64_t n = shape_.rows;
-  const std::int64_t experts = shape_.model.moe->experts;
-  const auto& router = parameter(at + "moe.router.weight");
   writer_
       .compute(OpKind::kRouteBackward, "layer.moe.route_gradient",
-               {n, experts, shape_.model.moe->per_token})
+               {shape_.rows, shape_.model.moe->experts, shape_.model.moe->per_token})
       .in({x.logits, x.probabilities, weights})
       .out({weights})
       .format(Format::kFp32)
       .routing(routing_);
-  gemm({"layer.moe.router_input_gradient", n, h, experts, weights, router.weight, input_gradient,
-        kTransposeB | kAccumulate, ProductPlace::kRouter});
-  gemm({"layer.moe.router_weight_gradient", h, experts, n, t.norm2, weights, router.gradient,
-        kTransposeA | kAccumulate, ProductPlace::kRouter});
+  both_gradients(router(at), t.norm2, weights, input_gradient, kAccumulate);
 }
 
 /// Gradient of what experts of latent vectors made of a row; without them as it is.
@@ -373,29 +362,11 @@ TensorId TransformerStage::latent_up_backward(const std::string& at, const Exper
   if (!has_latent_experts()) {
     return output_gradient;
   }
-  const std::int64_t h = shape_.model.hidden;
-  const std::int64_t latent = shape_.experts->width;
-  const auto& up = parameter(at + "moe.latent_up.weight");
-  const TensorId d_latent = writer_.workspace("moe.gradient.latent", shape_.rows, latent, compute_);
-  gemm({"layer.moe.latent_up_input_gradient", shape_.rows, latent, h, output_gradient, up.weight,
-        d_latent, kTransposeB, ProductPlace::kWholeOnEach});
-  gemm({"layer.moe.latent_up_weight_gradient", latent, h, shape_.rows, x.combined, output_gradient,
-        up.gradient, kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
+  const TensorId d_latent =
+      writer_.workspace("moe.gradient.latent", shape_.rows, shape_.experts->width, compute_);
+  both_gradients(whole_linear("layer.moe.latent_up", at + "moe.latent_up"), x.combined,
+                 output_gradient, d_latent);
   return d_latent;
-}
-
-void TransformerStage::latent_down_backward(const std::string& at, const LayerTensors& t,
-                                            TensorId latent_gradient, TensorId input_gradient) {
-  if (!has_latent_experts()) {
-    return;
-  }
-  const std::int64_t h = shape_.model.hidden;
-  const std::int64_t latent = shape_.experts->width;
-  const auto& down = parameter(at + "moe.latent_down.weight");
-  gemm({"layer.moe.latent_down_input_gradient", shape_.rows, h, latent, latent_gradient,
-        down.weight, input_gradient, kTransposeB, ProductPlace::kWholeOnEach});
-  gemm({"layer.moe.latent_down_weight_gradient", h, latent, shape_.rows, t.norm2, latent_gradient,
-        down.gradient, kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
 }
 
 /// From the gradient of what the experts of this rank's tokens made to that of the norm's output,
@@ -446,7 +417,10 @@ void TransformerStage::routed_backward(const std::string& at, const LayerTensors
       .in({copies, x.probabilities})
       .out({has_latent_experts() ? d_output : input_gradient})
       .routing(routing_);
-  latent_down_backward(at, t, d_output, input_gradient);
+  if (has_latent_experts()) {
+    both_gradients(whole_linear("layer.moe.latent_down", at + "moe.latent_down"), t.norm2, d_output,
+                   input_gradient);
+  }
   router_backward(at, t, probability_gradient(), input_gradient);
 }
 

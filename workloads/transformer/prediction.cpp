@@ -56,7 +56,6 @@ std::int64_t TransformerStage::lookup_unit() const {
 }
 
 void TransformerStage::predictions_forward() {
-  const std::int64_t h = shape_.model.hidden;
   for (const Prediction& p : predictions_) {
     const std::string at = fmt::format("layer.{}.prediction.", p.layer.layer);
     if (shape_.ends_apart() || !shape_.model.tied_embeddings) {  // others are there still
@@ -69,11 +68,9 @@ void TransformerStage::predictions_forward() {
                  p.embedded_statistics, true);
     norm_forward("prediction.hidden_norm", at + "hidden_norm", p.hidden, p.hidden_norm,
                  p.hidden_statistics, true);
-    gemm({"prediction.hidden", shape_.rows, h, h, p.hidden_norm,
-          parameter(at + "hidden.weight").weight, p.layer.input, 0, ProductPlace::kWholeOnEach});
-    gemm({"prediction.embedded", shape_.rows, h, h, p.embedded_norm,
-          parameter(at + "embedded.weight").weight, p.layer.input, kAccumulate,
-          ProductPlace::kWholeOnEach});
+    gemm(product(whole_linear("prediction.hidden", at + "hidden"), p.hidden_norm, p.layer.input));
+    gemm(product(whole_linear("prediction.embedded", at + "embedded"), p.embedded_norm,
+                 p.layer.input, kAccumulate));
     writer_.part(LayerPart::kLayer, p.layer.layer, [&] { layer_forward(p.layer, p.output); });
   }
   writer_.builder().set_layer(kNoLayer);
@@ -106,11 +103,7 @@ void TransformerStage::predictions_backward(TensorId hidden_gradient) {
     scope_.clear();
     layer_backward(p.layer, prediction_gradient(k), d_input);
     const auto through = [&](const char* of, TensorId normed, TensorId d_norm) {
-      const auto& weight = parameter(at + of + ".weight");
-      gemm({"prediction.input_gradient", shape_.rows, h, h, d_input, weight.weight, d_norm,
-            kTransposeB, ProductPlace::kWholeOnEach});
-      gemm({"prediction.weight_gradient", h, h, shape_.rows, normed, d_input, weight.gradient,
-            kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
+      both_gradients(whole_linear("prediction", at + of), normed, d_input, d_norm);
     };
     const TensorId d_norm = writer_.workspace("prediction.norm_gradient", shape_.rows, h, compute_);
     through("hidden", p.hidden_norm, d_norm);

@@ -17,8 +17,6 @@
 namespace stepcast::workloads {
 
 using op_flags::kAccumulate;
-using op_flags::kTransposeA;
-using op_flags::kTransposeB;
 
 TransformerStage::RecurrentWidths TransformerStage::recurrent_widths() const {
   const RecurrentMixer& r = *shape_.model.recurrent;
@@ -118,19 +116,16 @@ void TransformerStage::recurrent_forward(const std::string& at, const LayerTenso
   const TensorId partial = writer_.workspace("partial", n, h, compute_);
   const Gathered input = gathered_for_product("layer.recurrent.gather", t.norm1, Rows::kInput);
   writer_.product("layer.recurrent", {{"in", w.in}}, [&] {
-    gemm({"layer.recurrent.in", n, w.in, h, input.tensor, parameter(name + "in.weight").weight,
-          x.in},
-         input);
+    gemm(product(linear("layer.recurrent.in", name + "in", n), input.tensor, x.in), input);
   });
   const auto gates = r.narrow_gates(shape_.tensor);
   for (std::size_t i = 0; i < gates.size(); ++i) {
     const std::string of = name + gates[i].name;
-    gemm({"layer.recurrent.gate_down", shape_.rows, r.gate_rank, h, t.norm1,
-          parameter(of + "_down.weight").weight, x.narrow_gates[i], 0, ProductPlace::kWholeOnEach});
+    gemm(product(whole_linear("layer.recurrent.gate_down", of + "_down"), t.norm1,
+                 x.narrow_gates[i]));
     const Gathered narrow =
         gathered("layer.recurrent.gather_gate", x.narrow_gates[i], Rows::kQuery);
-    gemm({"layer.recurrent.gate_up", n, gates[i].columns, r.gate_rank, narrow.tensor,
-          parameter(of + "_up.weight").weight, x.gates[i]},
+    gemm(product(linear("layer.recurrent.gate_up", of + "_up", n), narrow.tensor, x.gates[i]),
          narrow);
   }
   convolve("layer.recurrent.convolution", at, convolution_input(x), x.convolved);
@@ -155,9 +150,8 @@ void TransformerStage::recurrent_forward(const std::string& at, const LayerTenso
   }
   Gathered mixed;
   writer_.product("layer.recurrent", {{"out", h}}, [&] {
-    mixed =
-        reduced("layer.recurrent.reduce", Product{"layer.recurrent.out", n, h, w.values, x.gated,
-                                                  parameter(name + "out.weight").weight, partial});
+    mixed = reduced("layer.recurrent.reduce",
+                    product(linear("layer.recurrent.out", name + "out", n), x.gated, partial));
   });
   writer_.await(mixed.ready);
   add("layer.recurrent.add", t.first, t.input, mixed.tensor, "", output, {});
@@ -186,12 +180,9 @@ void TransformerStage::recurrent_backward(const std::string& at, const LayerTens
   for (const RecurrentMixer::Columns& gate : gates) {
     d_gates.push_back(gradient(std::string("gradient.recurrent.") + gate.name, n, gate.columns));
   }
-  const auto& out = parameter(name + "out.weight");
-  gemm({"layer.recurrent.out_input_gradient", n, w.values, h, dy.tensor, out.weight, d_gated,
-        kTransposeB},
-       dy);
-  gemm({"layer.recurrent.out_weight_gradient", w.values, h, n, x.gated, kept_rows(dy), out.gradient,
-        kTransposeA | kAccumulate});
+  const Linear out = linear("layer.recurrent.out", name + "out", n);
+  gemm(gradient_of_input(out, dy.tensor, d_gated), dy);
+  gemm(gradient_of_weight(out, x.gated, kept_rows(dy)));
   if (r.scans()) {
     const TensorId d_scanned =
         writer_.workspace("gradient.recurrent.scanned", n, w.values, compute_);
@@ -235,13 +226,8 @@ void TransformerStage::recurrent_backward(const std::string& at, const LayerTens
                    {d_convolution_input, x.in}, {d_in}, 3 * v, 2 * v);
   }
   const TensorId partial = writer_.workspace("partial", n, h, compute_);
-  const auto& weight = parameter(name + "in.weight");
-  gemm(
-      {"layer.recurrent.in_input_gradient", n, h, w.in, d_in, weight.weight, partial, kTransposeB});
-  const Gathered sum = reduced("layer.recurrent.reduce_gradient", partial);
-  writer_.await(input.ready);
-  gemm({"layer.recurrent.in_weight_gradient", h, w.in, n, input.tensor, d_in, weight.gradient,
-        kTransposeA | kAccumulate});
+  const Gathered sum = columns_backward(linear("layer.recurrent.in", name + "in", n), input, d_in,
+                                        partial, "layer.recurrent.reduce_gradient");
   writer_.await(sum.ready);
   for (std::size_t i = 0; i < gates.size(); ++i) {
     narrow_gate_backward(name + gates[i].name, t, i, d_gates[i], sum.tensor);
@@ -254,26 +240,16 @@ void TransformerStage::recurrent_backward(const std::string& at, const LayerTens
 /// Through both matrices of a gate; adds to the gradient of the norm's output, this rank's rows.
 void TransformerStage::narrow_gate_backward(const std::string& of, const LayerTensors& t,
                                             std::size_t gate, TensorId d_gate, TensorId d_norm) {
-  const std::int64_t rank = shape_.model.recurrent->gate_rank;
-  const std::int64_t h = shape_.model.hidden;
-  const std::int64_t n = shape_.tokens;
-  const std::int64_t columns = columns_of(d_gate);
-  const auto& up = parameter(of + "_up.weight");
-  const auto& down = parameter(of + "_down.weight");
   const TensorId narrow = t.recurrent.narrow_gates[gate];
-  const TensorId d_narrow = writer_.workspace("gradient.recurrent.narrow", n, rank, compute_);
+  const TensorId d_narrow = writer_.workspace("gradient.recurrent.narrow", shape_.tokens,
+                                              shape_.model.recurrent->gate_rank, compute_);
   const Gathered x = gathered("layer.recurrent.gather_gate", narrow, Rows::kQuery);
-  gemm({"layer.recurrent.gate_up_input_gradient", n, rank, columns, d_gate, up.weight, d_narrow,
-        kTransposeB});
-  const Gathered sum = reduced("layer.recurrent.reduce_gate_gradient", d_narrow, "reduced.gate");
-  writer_.await(x.ready);
-  gemm({"layer.recurrent.gate_up_weight_gradient", rank, columns, n, x.tensor, d_gate, up.gradient,
-        kTransposeA | kAccumulate});
+  const Gathered sum =
+      columns_backward(linear("layer.recurrent.gate_up", of + "_up", shape_.tokens), x, d_gate,
+                       d_narrow, "layer.recurrent.reduce_gate_gradient", "reduced.gate");
   writer_.await(sum.ready);
-  gemm({"layer.recurrent.gate_down_input_gradient", shape_.rows, h, rank, sum.tensor, down.weight,
-        d_norm, kTransposeB | kAccumulate, ProductPlace::kWholeOnEach});
-  gemm({"layer.recurrent.gate_down_weight_gradient", h, rank, shape_.rows, t.norm1, sum.tensor,
-        down.gradient, kTransposeA | kAccumulate, ProductPlace::kWholeOnEach});
+  both_gradients(whole_linear("layer.recurrent.gate_down", of + "_down"), t.norm1, sum.tensor,
+                 d_norm, kAccumulate);
 }
 
 }  // namespace stepcast::workloads

@@ -91,12 +91,8 @@ void TransformerStage::index_forward(const std::string& at, const LayerTensors& 
   const std::int64_t n = shape_.tokens;
   const Gathered hidden = gathered("layer.attention.gather_index", t.norm1, Rows::kInput);
   writer_.await(hidden.ready);
-  gemm({"layer.attention.index_query", n, index_width(s), from.rank, query_norm,
-        parameter(at + "attention.index_query.weight").weight, t.latent.index_query, 0,
-        ProductPlace::kWholeOnEach});
-  gemm({"layer.attention.index_down", n, from.columns, shape_.model.hidden, hidden.tensor,
-        parameter(at + "attention.index_down.weight").weight, t.latent.index_key, 0,
-        ProductPlace::kWholeOnEach});
+  gemm(product(index_matrix(at, "index_query"), query_norm, t.latent.index_query));
+  gemm(product(index_matrix(at, "index_down"), hidden.tensor, t.latent.index_key));
   if (shape_.model.compressed) {
     compress_index(at, t.latent.index_key, false);
   }
@@ -138,12 +134,8 @@ void TransformerStage::index_backward(const std::string& at, const LayerTensors&
   if (shape_.model.compressed) {
     compress_index(at, d_key, true);
   }
-  gemm({"layer.attention.index_query_weight_gradient", from.rank, index_width(s), n, query_norm,
-        d_query, parameter(at + "attention.index_query.weight").gradient, kTransposeA | kAccumulate,
-        ProductPlace::kWholeOnEach});
-  gemm({"layer.attention.index_down_weight_gradient", shape_.model.hidden, from.columns, n, hidden,
-        d_key, parameter(at + "attention.index_down.weight").gradient, kTransposeA | kAccumulate,
-        ProductPlace::kWholeOnEach});
+  gemm(gradient_of_weight(index_matrix(at, "index_query"), query_norm, d_query));
+  gemm(gradient_of_weight(index_matrix(at, "index_down"), hidden, d_key));
 }
 
 /// From the gradient of each head's values to that of the latent vectors it attended to.

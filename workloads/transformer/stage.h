@@ -7,6 +7,7 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/job/job.h"
@@ -137,6 +138,31 @@ class TransformerStage {
     std::vector<TensorId> more_inputs = {}, more_outs = {};  ///< rows behind those of the first
   };
 
+  /// Which formats a product's operands have, and which part of it tensor ranks repeat.
+  enum class ProductPlace : std::uint8_t {
+    kLayer,          ///< in the format of products
+    kQueryKeyValue,  ///< by columns; some tensor ranks hold the same keys and values
+    kWholeOnEach,    ///< by columns, and not split over tensor ranks
+    kRouter,         ///< as wide as activations, and not split
+    kHead,           ///< as wide as activations unless the job says otherwise
+    kWide            ///< as wide as activations: adapters
+  };
+  struct Product {
+    std::string name;
+    std::int64_t m, n, k;
+    TensorId a, b, c;
+    std::uint8_t flags = 0;
+    ProductPlace place = ProductPlace::kLayer;
+  };
+  /// A matrix W [inputs, outputs] of a layer and its three products of so many rows: y = x W,
+  /// dx = dy W', dW += x' dy.
+  struct Linear {
+    std::string name;  ///< of the first; of the others with "_input_gradient", "_weight_gradient"
+    const ProgramBuilder::Parameter& matrix;
+    std::int64_t rows, inputs, outputs;
+    ProductPlace place;
+  };
+
   // Parameters (parameters.cpp).
   void declare_parameters();
   std::vector<ParameterSpec> chunk_parameters(std::int64_t chunk) const;
@@ -177,6 +203,11 @@ class TransformerStage {
   void pass_over(const std::string& name, std::int64_t rows, std::int64_t columns,
                  const std::vector<TensorId>& in, const std::vector<TensorId>& out, double read,
                  double written);
+  /// One of an adapter's two matrices, "a" or "b".
+  [[nodiscard]] Linear adapter_matrix(const Adapter& a, const char* which, std::int64_t rows) {
+    return linear(a.op + "." + which, parameter(a.parameter + ".lora_" + which), rows,
+                  ProductPlace::kWide);
+  }
   void adapter_forward(const std::optional<Adapter>& adapter, TensorId in, TensorId out);
   void adapter_backward(const std::optional<Adapter>& adapter, TensorId in,
                         TensorId output_gradient, TensorId input_gradient);
@@ -230,6 +261,10 @@ class TransformerStage {
                           TensorId input_gradient);
   void parallel_backward(const std::string& prefix, const LayerTensors& t, TensorId output_gradient,
                          TensorId input_gradient);
+  [[nodiscard]] Linear query_key_value(const std::string& at) {
+    return linear("layer.attention.qkv", at + "attention.qkv", shape_.tokens,
+                  ProductPlace::kQueryKeyValue);
+  }
   void qkv_forward(const std::string& prefix, const LayerTensors& t);
   /// From the gradient of the layer's middle, whole and this rank's rows, to that of the
   /// attention's q, k and v.
@@ -249,9 +284,20 @@ class TransformerStage {
   void query_tensors(const std::string& at, bool keep, std::int64_t rank, LatentTensors& t);
   void add_query_parameters(const std::string& at, std::int64_t rank, std::int64_t queries,
                             std::vector<ParameterSpec>& specs) const;
-  void query_down_forward(const std::string& at, const LayerTensors& t, std::int64_t rank);
-  void query_up_forward(const std::string& at, const Gathered& from, std::int64_t rank,
-                        TensorId queries);
+  [[nodiscard]] Linear query_down(const std::string& at) {
+    return whole_linear("layer.attention.query_down", at + "attention.query_down");
+  }
+  [[nodiscard]] Linear query_up(const std::string& at) {
+    return linear("layer.attention.query_up", at + "attention.query_up", shape_.tokens);
+  }
+  [[nodiscard]] Linear latent_down(const std::string& at) {
+    return whole_linear("layer.attention.latent_down", at + "attention.latent_down");
+  }
+  [[nodiscard]] Linear latent_up(const std::string& at) {
+    return linear("layer.attention.latent_up", at + "attention.latent_up", shape_.tokens);
+  }
+  void query_down_forward(const std::string& at, const LayerTensors& t);
+  void query_up_forward(const std::string& at, const Gathered& from, TensorId queries);
   TensorId query_backward(const std::string& at, const LayerTensors& t, TensorId d_query);
   void latent_forward(const std::string& at, const LayerTensors& t);
   TensorId cached_keys_values(const LayerTensors& t, const SplitAttention& split);
@@ -313,6 +359,11 @@ class TransformerStage {
     [[nodiscard]] double pairs(std::int64_t positions, std::int64_t at_most) const;
   };
   [[nodiscard]] IndexInputs index_inputs() const;
+  /// Each tensor rank reads the rows of all.
+  [[nodiscard]] Linear index_matrix(const std::string& at, const std::string& name) {
+    return linear("layer.attention." + name, at + "attention." + name, shape_.tokens,
+                  ProductPlace::kWholeOnEach);
+  }
   void index_tensors(const std::string& at, bool keep, LatentTensors& t);
   void add_index_parameters(const std::string& at, std::vector<ParameterSpec>& specs) const;
   void index_forward(const std::string& at, const LayerTensors& t, TensorId query_norm);
@@ -385,8 +436,9 @@ class TransformerStage {
   [[nodiscard]] bool has_latent_experts() const { return shape_.model.moe->latent > 0; }
   TensorId latent_up_backward(const std::string& at, const ExpertTensors& x,
                               TensorId output_gradient);
-  void latent_down_backward(const std::string& at, const LayerTensors& t, TensorId latent_gradient,
-                            TensorId input_gradient);
+  [[nodiscard]] Linear router(const std::string& at) {
+    return linear("layer.moe.router", at + "moe.router", shape_.rows, ProductPlace::kRouter);
+  }
   void router_backward(const std::string& at, const LayerTensors& t, TensorId weights,
                        TensorId input_gradient);
 
@@ -440,22 +492,29 @@ class TransformerStage {
   [[nodiscard]] const ProgramBuilder::Parameter& parameter(const std::string& name) const {
     return parameters_.at(name);
   }
-  /// Which formats a product's operands have, and which part of it tensor ranks repeat.
-  enum class ProductPlace : std::uint8_t {
-    kLayer,          ///< in the format of products
-    kQueryKeyValue,  ///< by columns; some tensor ranks hold the same keys and values
-    kWholeOnEach,    ///< by columns, and not split over tensor ranks
-    kRouter,         ///< as wide as activations, and not split
-    kHead,           ///< as wide as activations unless the job says otherwise
-    kWide            ///< as wide as activations: adapters
-  };
-  struct Product {
-    const char* name;
-    std::int64_t m, n, k;
-    TensorId a, b, c;
-    std::uint8_t flags = 0;
-    ProductPlace place = ProductPlace::kLayer;
-  };
+  /// Of a parameter NAME.weight.
+  [[nodiscard]] Linear linear(std::string name, const std::string& parameter_name,
+                              std::int64_t rows, ProductPlace place = ProductPlace::kLayer) {
+    return linear(std::move(name), parameter(parameter_name + ".weight"), rows, place);
+  }
+  [[nodiscard]] Linear linear(std::string name, const ProgramBuilder::Parameter& matrix,
+                              std::int64_t rows, ProductPlace place) {
+    return {std::move(name),           matrix, rows, rows_of(matrix.weight),
+            columns_of(matrix.weight), place};
+  }
+  /// Whole on every tensor rank, for the rows of this one.
+  [[nodiscard]] Linear whole_linear(std::string name, const std::string& parameter_name) {
+    return linear(std::move(name), parameter_name, shape_.rows, ProductPlace::kWholeOnEach);
+  }
+  static Product product(const Linear& l, TensorId x, TensorId y, std::uint8_t flags = 0);
+  static Product gradient_of_input(const Linear& l, TensorId dy, TensorId dx,
+                                   std::uint8_t flags = 0);
+  static Product gradient_of_weight(const Linear& l, TensorId x, TensorId dy);
+  void both_gradients(const Linear& l, TensorId x, TensorId dy, TensorId dx,
+                      std::uint8_t flags = 0);
+  /// Of columns over tensor ranks: dx is summed over them while dW is made.
+  Gathered columns_backward(const Linear& l, const Gathered& x, TensorId dy, TensorId dx,
+                            const std::string& sum, const char* workspace = "reduced");
   [[nodiscard]] Repeated repeated_in(ProductPlace place) const;
   void gemm(const Product& p);
   void gemm(const Product& p, const Gathered& a);
@@ -468,7 +527,7 @@ class TransformerStage {
   /// activations and their gradients where they are first used, the transposed copy for the weight
   /// gradient with them; what they write stays wide.
   void narrow(OpWriter::OpEdit& op, const Product& p, double written);
-  void quantise(const char* name, TensorId values, std::int64_t parts = 1);
+  void quantise(const std::string& name, TensorId values, std::int64_t parts = 1);
   /// A pass that reads values and writes narrow ones.
   void cast(const std::string& name, TensorId values, double bytes_read, double copies,
             std::int64_t parts = 1);
