@@ -78,7 +78,7 @@ std::vector<Part> all_parts(const Context& context) {
   parts.push_back(examined("oneDNN", "run, calibrate and validate on the CPU",
                            "apt-get install libdnnl2", runtime::kernels::products_library));
   parts.push_back(
-      examined("MPI", "several ranks: run --ranks, and plan or sweep under mpirun",
+      examined("MPI", "run --ranks",
                "apt-get install libopenmpi3 openmpi-bin; for another MPI, make the module from "
                "share/stepcast/mpi/module.cpp as its first lines say",
                [] {
@@ -111,26 +111,26 @@ Report report_of(const std::vector<Part>& parts, OutputFormat format) {
                         {"type", kBuildType},
                         {"libraries", kLinked},
                         {"modules", kBuiltModules}});
-  report.add(table_of("parts", "",
-                      Columns<Part>{{"name", "part", &Part::name},
-                                    {"found", "state",
-                                     [](auto& p) {
-                                       return Cell{p.found ? "found" : "missing", p.found};
-                                     },
-                                     kLeft},
-                                    {"detail", "found",
-                                     [](auto& p) {
-                                       return Cell{p.found ? p.detail : "", p.detail};
-                                     },
-                                     kLeft},
-                                    {"gives", "", &Part::gives, kInJson | kInCsv},
-                                    {"fix", "", [](auto& p) { return p.found ? "" : p.remedy; },
-                                     kInJson | kInCsv}},
-                      parts));
+  report.add(table_of(
+      "parts", "",
+      Columns<Part>{{"name", "part", &Part::name},
+                    {"found", "state",
+                     [](auto& p) {
+                       return Cell{p.found ? "found" : "missing", p.found};
+                     },
+                     kLeft},
+                    {"detail", "found",
+                     [](auto& p) {
+                       return Cell{p.found ? p.detail : "", p.detail};
+                     },
+                     kLeft},
+                    {"gives", "", &Part::gives, kInJson | kInCsv},
+                    {"fix", "", [](auto& p) { return p.found ? "" : p.remedy; }, kInJson | kInCsv}},
+      parts));
   for (const Part& p : parts) {
     if (!p.found) {
-      report.line(fmt::format("\n{}: not found ({}); needed for {}\n  fix: {}", p.name, p.detail, p.gives,
-                              p.remedy));
+      report.line(fmt::format("\n{}: not found ({}); needed for {}\n  fix: {}", p.name, p.detail,
+                              p.gives, p.remedy));
     }
   }
   return report;
@@ -145,8 +145,8 @@ std::string version_report() {
 
 void add_doctor(CLI::App& app, Context& context) {
   auto format = std::make_shared<OutputFormat>(OutputFormat::kText);
-  CLI::App* command = app.add_subcommand(
-      "doctor", "Show installed and missing parts, and how to get them");
+  CLI::App* command =
+      app.add_subcommand("doctor", "Show installed and missing parts, and how to get them");
   add_format_option(*command, *format);
   command->callback([format, &context] { report_of(all_parts(context), *format).print(answer()); });
 }

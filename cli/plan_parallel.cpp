@@ -14,7 +14,6 @@
 #include "cli/support/console.h"
 #include "cli/support/framework_export.h"
 #include "cli/support/interrupt.h"
-#include "cli/support/launch_ranks.h"
 #include "cli/support/output_files.h"
 #include "cli/support/progress.h"
 #include "core/config/config.h"
@@ -33,8 +32,9 @@ using studies::ParallelPlanReport;
 
 int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
   return print_infeasible(
-      r.cut ? std::string("the time limit ended the search before it found a plan that fits")
-            : nothing_fits_text(Bytes(r.least_bytes), Bytes(r.capacity), r.job.system.device.memory),
+      r.cut
+          ? std::string("the time limit ended the search before it found a plan that fits")
+          : nothing_fits_text(Bytes(r.least_bytes), Bytes(r.capacity), r.job.system.device.memory),
       format);
 }
 
@@ -42,9 +42,47 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-int search(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& options,
-           const studies::AsSet& command_line_form, OutputFormat format,
-           runtime::MpiSession* session) {
+}  // namespace
+
+std::string nothing_fits_text(Bytes least, Bytes usable, Bytes memory) {
+  const auto [needs, has] = apart(least, usable);
+  return fmt::format(
+      "no plan fits: the smallest needs {} of each device, and {}; use more GPUs or "
+      "a smaller model",
+      needs,
+      usable < memory
+          ? fmt::format("may use {} of {} (--memory-headroom 0 uses all)", has, human(memory))
+          : fmt::format("a device has {}", has));
+}
+
+double headroom_of(const std::string& text, Bytes memory) {
+  if (text.empty() || text == "0") {
+    return 0;
+  }
+  const auto reject = [&text](const std::string& expected) -> double {
+    throw InputError("--memory-headroom", fmt::format("found '{}', expected {}", text, expected));
+  };
+  double share = 0;
+  const auto is_number = [&share](std::string_view word) {
+    const auto [stop, error] = read_decimal(word.data(), word.data() + word.size(), share);
+    return error == std::errc() && stop == word.data() + word.size();
+  };
+  if (text.back() != '%') {
+    if (is_number(text) && share > 0 && share < 1) {
+      return reject(
+          fmt::format("\"{:g}%\" of the memory, or an amount such as \"4 GiB\"", 100 * share));
+    }
+    const Bytes free = config::parse_quantity<Bytes>(text, "--memory-headroom");
+    return free < memory ? free.base()
+                         : reject(fmt::format("less than the {} of a device", human(memory)));
+  }
+  return is_number(std::string_view(text).substr(0, text.size() - 1)) && share >= 0 && share < 100
+             ? memory.base() * share / 100
+             : reject("a share such as 5%, or an amount such as \"4 GiB\"");
+}
+
+int plan_parallel(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& options,
+                  const studies::AsSet& command_line_form, OutputFormat format) {
   PlanRequest request = on.request;
   std::optional<FrameworkExport> exported;
   if (!options.export_as.empty()) {
@@ -81,17 +119,6 @@ int search(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& 
   const InterruptWatch watch;
   o.time_limit = options.time_limit > 0 ? options.time_limit : kNever;
   o.clock = [] { return seconds_now() + (InterruptWatch::interrupted() ? 2 * kNever : 0); };
-  if (session != nullptr) {
-    o.shard = session->rank();
-    o.shards = session->size();
-    o.gather = [session](const planner::ParallelSearchResult& own) {
-      std::vector<planner::ParallelSearchResult> parts;
-      for (const std::string& bytes : session->everyones(planner::packed(own))) {
-        parts.push_back(planner::unpacked(bytes));
-      }
-      return parts;
-    };
-  }
   ParallelPlanReport report;
   {
     Progress progress("plan");
@@ -111,9 +138,6 @@ int search(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& 
     if (report.plans.empty()) {
       return *interrupted;
     }
-  }
-  if (o.shard != 0) {
-    return report.least_bytes > 0 ? 1 : 0;
   }
   if (report.plans.empty()) {
     return tell_nothing_fits(report, format);
@@ -148,58 +172,6 @@ int search(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& 
     write_output(exported->file, text);
   }
   return interrupted.value_or(0);
-}
-
-}  // namespace
-
-std::string nothing_fits_text(Bytes least, Bytes usable, Bytes memory) {
-  const auto [needs, has] = apart(least, usable);
-  return fmt::format("no plan fits: the smallest needs {} of each device, and {}; use more GPUs or "
-                     "a smaller model",
-                     needs,
-                     usable < memory
-                         ? fmt::format("may use {} of {} (--memory-headroom 0 uses all)", has,
-                                       human(memory))
-                         : fmt::format("a device has {}", has));
-}
-
-double headroom_of(const std::string& text, Bytes memory) {
-  if (text.empty() || text == "0") {
-    return 0;
-  }
-  const auto reject = [&text](const std::string& expected) -> double {
-    throw InputError("--memory-headroom", fmt::format("found '{}', expected {}", text, expected));
-  };
-  double share = 0;
-  const auto is_number = [&share](std::string_view word) {
-    const auto [stop, error] = read_decimal(word.data(), word.data() + word.size(), share);
-    return error == std::errc() && stop == word.data() + word.size();
-  };
-  if (text.back() != '%') {
-    if (is_number(text) && share > 0 && share < 1) {
-      return reject(
-          fmt::format("\"{:g}%\" of the memory, or an amount such as \"4 GiB\"", 100 * share));
-    }
-    const Bytes free = config::parse_quantity<Bytes>(text, "--memory-headroom");
-    return free < memory ? free.base()
-                         : reject(fmt::format("less than the {} of a device", human(memory)));
-  }
-  return is_number(std::string_view(text).substr(0, text.size() - 1)) && share >= 0 && share < 100
-             ? memory.base() * share / 100
-             : reject("a share such as 5%, or an amount such as \"4 GiB\"");
-}
-
-int plan_parallel(const config::PlanRequestOnFramework& on, const ParallelPlanCommand& options,
-                  const studies::AsSet& command_line_form, OutputFormat format) {
-  const auto session = join_ranks();
-  if (session == nullptr) {
-    return search(on, options, command_line_form, format, nullptr);
-  }
-  return as_one_rank(*session, [&] {
-    const int code = search(on, options, command_line_form, format, session.get());
-    (void)session->everyones("");  // the others sleep until rank 0 has simulated and printed
-    return code;
-  });
 }
 
 }  // namespace stepcast::cli

@@ -15,7 +15,6 @@
 #include "cli/print/report.h"
 #include "cli/support/checks.h"
 #include "cli/support/console.h"
-#include "cli/support/launch_ranks.h"
 #include "cli/support/output_files.h"
 #include "cli/support/progress.h"
 #include "cli/support/whole_run.h"
@@ -101,14 +100,13 @@ Columns<SweepPoint> columns_of(const std::vector<SweepAxis>& axes, const SweepCo
   add({{"status", "", [](auto& p) { return code(name_of(p.status)); }, kInJson | kInCsv},
        {"iteration_time_s", "step", predicted(&P::iteration)},
        {"", "90 % interval", predicted([](auto& p) {
-          return p.p5 > Seconds{} ? cell(interval_text({p.p5, p.p95}))
-                                  : empty_cell("-");
+          return p.p5 > Seconds{} ? cell(interval_text({p.p5, p.p95})) : empty_cell("-");
         }),
         kInText | kIfVarying | kMinor},
        {"interval_s/p5", "", interval(&P::p5), kInJson},
        {"interval_s/p95", "", interval(&P::p95), kInJson},
-       {"samples_per_s", "samples/s",
-        predicted([](auto& p) { return rate(p.samples_per_second); }), kMinor},
+       {"samples_per_s", "samples/s", predicted([](auto& p) { return rate(p.samples_per_second); }),
+        kMinor},
        {"tokens_per_s", "tokens/s", predicted([](auto& p) { return rate(p.tokens_per_second); }),
         shown(tokens, kInText) | kInJson | kInCsv},
        {"mfu", "MFU", predicted([](auto& p) { return share(p.mfu); })}});
@@ -143,7 +141,7 @@ Columns<SweepPoint> columns_of(const std::vector<SweepAxis>& axes, const SweepCo
           const bool said = p.reason.empty() || p.reason.starts_with(status);
           return Cell{p.status == SweepStatus::kDoesNotFit ? "out of memory"
                       : said                               ? p.reason
-                                                           : fmt::format("{}: {}", status, p.reason),
+                             : fmt::format("{}: {}", status, p.reason),
                       p.reason.empty() ? Json(Json::value_t::discarded) : Json(p.reason)};
         },
         kLeft}});
@@ -210,7 +208,8 @@ void add_plan_lines(const std::vector<SweepPoint>& points, Report& report) {
   for (const auto& [of, how] :
        {std::pair(&SweepPoint::plan_searched, "a quick search (embedding.plan=search)"),
         std::pair(&SweepPoint::planned_by_rule,
-                  "the built-in heuristic: embedding.plan=search or `stepcast plan` finds faster ones")}) {
+                  "the built-in heuristic: embedding.plan=search or `stepcast plan` finds faster "
+                  "ones")}) {
     const auto n = std::count_if(points.begin(), points.end(),
                                  [of = of](const SweepPoint& p) { return p.*of; });
     if (n > 0) {
@@ -248,13 +247,11 @@ Report report_of(const std::vector<SweepAxis>& axes, const std::vector<SweepPoin
     report.line(fmt::format("{} chose a plan: no key of it is given", counted(n, "point")));
   }
   if (!options.pareto.empty()) {
-    report.line(
-        fmt::format("* Pareto front of {}", fmt::join(options.pareto, ", ")));
+    report.line(fmt::format("* Pareto front of {}", fmt::join(options.pareto, ", ")));
   }
   if (!default_frameworks.empty()) {
-    report.line(fmt::format(
-        "\nframework: {} (implied; --set framework=NAME for another)",
-        fmt::join(default_frameworks, ", ")));
+    report.line(fmt::format("\nframework: {} (implied; --set framework=NAME for another)",
+                            fmt::join(default_frameworks, ", ")));
   }
   for (const std::string& reason : rejected) {
     report.line(fmt::format(
@@ -286,7 +283,7 @@ int exit_code(const std::vector<SweepPoint>& points) {
   return 0;
 }
 
-int sweep(const SweepCommand& options, const Context& context, runtime::MpiSession* session) {
+int sweep(const SweepCommand& options, const Context& context) {
   const std::vector<SweepAxis> axes = studies::sweep_axes(options.job.overrides);
   const std::size_t size = studies::sweep_size(axes);
   std::vector<SweepPoint> none;
@@ -307,9 +304,8 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
     return studies::SweptJob{std::move(on.job), std::move(on.choice.settings)};
   };
 
-  const bool tells = session == nullptr || session->rank() == 0;
-  const bool stream = tells && options.out.empty() && options.job.format == OutputFormat::kCsv &&
-                      options.pareto.empty();
+  const bool stream =
+      options.out.empty() && options.job.format == OutputFormat::kCsv && options.pareto.empty();
   const Columns<SweepPoint> columns = columns_of(axes, options, false);
   if (stream) {
     table_of("points", "", columns, std::vector<SweepPoint>{}).print_csv(answer());
@@ -327,11 +323,6 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
       progress.update(static_cast<double>(done), static_cast<double>(size),
                       fmt::format("{} of {} points", done, size));
     };
-    if (session != nullptr) {
-      work.shard = session->rank();
-      work.shards = session->size();
-      work.gather = [session](const std::string& own) { return session->everyones(own); };
-    }
     if (stream) {
       work.on_point = [&](const SweepPoint& p) {
         table_of("points", "", columns, std::vector{p}).print_csv(answer(), false);
@@ -339,9 +330,6 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
       };
     }
     points = studies::sweep(axes, make_job, work);
-  }
-  if (!tells) {
-    return 0;
   }
   studies::mark_pareto(points, axes, options.pareto);
   if (!stream) {
@@ -354,19 +342,6 @@ int sweep(const SweepCommand& options, const Context& context, runtime::MpiSessi
   }
   doubt_length(options.run);
   return exit_code(points);
-}
-
-/// Alone, or as one of the ranks a launcher started: then they share the points.
-int sweep_shared(const SweepCommand& options, const Context& context) {
-  const auto session = join_ranks();
-  if (session == nullptr) {
-    return sweep(options, context, nullptr);
-  }
-  return as_one_rank(*session, [&] {
-    const int code = sweep(options, context, session.get());
-    (void)session->everyones("");  // the others sleep until rank 0 has printed
-    return code;
-  });
 }
 
 }  // namespace
@@ -394,7 +369,7 @@ void add_sweep(CLI::App& app, Context& context) {
   add_whole_run_options(*command, options->run);
   command->add_option("--jobs", options->threads, "Threads; all cores by default")
       ->check(whole_number(1, 1024));
-  command->callback([options, &context] { context.exit_code = sweep_shared(*options, context); });
+  command->callback([options, &context] { context.exit_code = sweep(*options, context); });
 }
 
 }  // namespace stepcast::cli

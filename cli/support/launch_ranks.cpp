@@ -142,13 +142,6 @@ bool speaks_for_ranks() {
   return rank.empty() || rank == "0";
 }
 
-std::unique_ptr<runtime::MpiSession> join_ranks() {
-  if (!launched(environment_of_process())) {
-    return nullptr;
-  }
-  return std::make_unique<runtime::MpiSession>(told_on_stderr());
-}
-
 std::unique_ptr<runtime::MpiSession> as_ranks(Context& context, int ranks,
                                               runtime::MpiOptions options,
                                               std::string_view standard_input) {

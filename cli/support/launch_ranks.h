@@ -35,10 +35,6 @@ void require_agreement(runtime::MpiSession& session, const std::vector<SharedFac
 /// input: a launcher would give that to one rank only, and the command has read it.
 constexpr const char* kStandardInputVariable = "STEPCAST_STANDARD_INPUT";
 
-/// The session of a command that mpirun or srun started as several ranks; null when it runs alone.
-/// For commands that share work out but need no ranks.
-std::unique_ptr<runtime::MpiSession> join_ranks();
-
 /// Runs a command's work as one of the ranks: an error on one of several ranks is told and ends the
 /// run on all, with the error's own exit code, instead of leaving the others to wait.
 template <typename Work>

@@ -14,6 +14,17 @@
 #include "planner/parallel/task_costs.h"
 
 namespace stepcast::planner {
+
+SearchCounts& SearchCounts::operator+=(const SearchCounts& o) {
+  space += o.space;
+  weights_too_large += o.weights_too_large;
+  memory_too_large += o.memory_too_large;
+  bounded += o.bounded;
+  evaluated += o.evaluated;
+  left_out += o.left_out;
+  rough += o.rough;
+  return *this;
+}
 namespace {
 
 using internal::PointSearch;

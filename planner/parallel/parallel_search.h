@@ -69,8 +69,6 @@ struct ParallelSearchOptions {
   /// Also bound every split for such a search, which then leaves out those that are behind.
   bool bound_splits = false;
   int threads = 1;
-  // One shard of several: this process looks at every `shards`-th part of the space.
-  int shard = 0, shards = 1;
   std::optional<double> time_limit;  ///< seconds of `clock`
   std::function<double()> clock;
   /// Share done and seconds of the best plan so far (infinite: none), from the calling thread.
@@ -96,8 +94,7 @@ struct SearchMemory;
 /// each family, and the Pareto front, are those of the whole space. A point is left out only where
 /// its parameters alone do not fit, where it does not fit, or where a lower bound of its time is
 /// not below the last of the best so far, of all and of its family, and a point of the front so far
-/// is no slower and no larger. The result does not depend on threads or shards; how many points
-/// were bounded depends on the shards.
+/// is no slower and no larger. The result does not depend on threads.
 /// Where no split is legal, `counts.space` is 0.
 ///
 /// Searches that follow one another take from each other what was costed:
@@ -108,7 +105,7 @@ struct SearchMemory;
 ///   const ParallelSearchResult in_reach = search.run(options);
 class ParallelSearch {
  public:
-  /// All searches have the efficiency, capacity, reserve, threads and shards of `common`.
+  /// All searches have the efficiency, capacity, reserve and threads of `common`.
   ParallelSearch(const PlanRequest& request, const models::CostModel& model,
                  const ParallelSearchOptions& common);
   ParallelSearch(ParallelSearch&&) noexcept;
@@ -123,13 +120,5 @@ class ParallelSearch {
 /// One search alone.
 ParallelSearchResult search_parallel(const PlanRequest& request, const models::CostModel& model,
                                      const ParallelSearchOptions& options);
-
-/// A result as bytes, for another process of the same executable.
-std::string packed(const ParallelSearchResult& result);
-ParallelSearchResult unpacked(const std::string& bytes);
-
-/// Results of shards, as one.
-ParallelSearchResult merged(std::vector<ParallelSearchResult> parts,
-                            const ParallelSearchOptions& options);
 
 }  // namespace stepcast::planner

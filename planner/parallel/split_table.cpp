@@ -175,11 +175,8 @@ std::vector<SearchTask> SplitTable::tasks() const {
   std::stable_sort(order.begin(), order.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<SearchTask> tasks;
-  int turn = 0;
   for (const auto& [score, task] : order) {
-    if (turn++ % options_.shards == options_.shard) {
-      tasks.push_back(std::move(*task));
-    }
+    tasks.push_back(std::move(*task));
   }
   return tasks;
 }

@@ -150,8 +150,6 @@ class Planning {
     o.capacity = report_.capacity;
     o.reserve = reserve_of(request.job).base();
     o.threads = options_.threads;
-    o.shard = options_.shard;
-    o.shards = options_.shards;
     if (options_.time_limit) {
       o.time_limit = std::max(0.0, *options_.time_limit - (now() - begin_));
     }
@@ -172,9 +170,6 @@ class Planning {
     } else {
       found = planner::search_parallel(request, model_, o);
     }
-    if (options_.gather) {
-      found = planner::merged(options_.gather(found), o);
-    }
     for (auto* list : {&found.best, &found.of_families, &found.front}) {
       for (planner::ParallelCandidate& c : *list) {
         c.order = request_.job.parallel.order;
@@ -188,7 +183,7 @@ class Planning {
   void add_fewer_devices() {
     for (std::int64_t devices = request_.job.devices; devices % 2 == 0;) {
       devices /= 2;
-      if (shared(late() ? 1 : 0) > 0) {  // all processes stop together
+      if (late()) {
         report_.front_cut = true;
         break;
       }
@@ -380,33 +375,27 @@ class Planning {
   /// The fastest in closed form, then every plan that its least time does not put behind the best.
   void simulate_and_prove(const planner::ParallelSearchResult& found) {
     const bool rough = report_.counts.rough > 0;
-    if (options_.shard == 0) {
-      simulate(found.best, std::max(rough ? kRoughSimulated : kMostSimulated, options_.top),
-               [this](const auto& c) { return may_be_shown(c); });
-      simulate(found.of_families, found.of_families.size(), [this](const auto& c) {
-        const auto best = shown();
-        return !was_simulated(c) && std::none_of(best.begin(), best.end(), [&c](const auto* s) {
-          return planner::family_of(s->candidate.point) == planner::family_of(c.point);
-        });
+    simulate(found.best, std::max(rough ? kRoughSimulated : kMostSimulated, options_.top),
+             [this](const auto& c) { return may_be_shown(c); });
+    simulate(found.of_families, found.of_families.size(), [this](const auto& c) {
+      const auto best = shown();
+      return !was_simulated(c) && std::none_of(best.begin(), best.end(), [&c](const auto* s) {
+        return planner::family_of(s->candidate.point) == planner::family_of(c.point);
       });
-    }
+    });
     report_.cut = report_.cut || late();
     // Closed forms that bound the simulator have said it all, if all others are too slow.
     const bool known_behind =
-        options_.shard == 0 && !rough && !report_.cut &&
+        !rough && !report_.cut &&
         clearly_less(fastest(), found.others_at_least * (1 - kLeastTimeError)) &&
         std::none_of(found.best.begin(), found.best.end(),
                      [this](const auto& c) { return !was_simulated(c) && may_be_fastest(c); });
     // Takes the rest of those at hand if none of the fastest fits after all.
     const double best = std::isinf(fastest()) ? found.best.back().seconds : fastest();
-    const double reach = shared(known_behind || report_.cut || options_.shard != 0 ? 0 : best);
     planner::ParallelSearchResult below;
-    if (reach > 0) {
-      below = search(request_.job.devices, Stage{0.5, 1}, reach);
+    if (!known_behind && !report_.cut) {
+      below = search(request_.job.devices, Stage{0.5, 1}, best);
       report_.cut = report_.cut || below.cut;
-    }
-    if (options_.shard != 0) {
-      return;
     }
     if (rough && !below.best.empty()) {
       report_.lower_bound = std::min(report_.lower_bound, least_of(below));
@@ -429,16 +418,6 @@ class Planning {
     }
     report_.proven = report_.unproven == 0 && !report_.unproven_more && !report_.cut;
     rank();
-  }
-
-  /// One number for all processes: that of the first.
-  [[nodiscard]] double shared(double seconds) const {
-    if (!options_.gather) {
-      return seconds;
-    }
-    planner::ParallelSearchResult own;
-    own.best.push_back({{}, seconds});
-    return options_.gather(own).front().best.front().seconds;
   }
 
   void rank() {
@@ -504,9 +483,7 @@ ParallelPlanReport plan_parallel(const PlanRequest& request, const ParallelPlanO
     *second.time_limit = std::max(0.0, *second.time_limit - (now() - begin));
   }
   progress(second, 0.5);
-  // Processes that share a search do not all know the plans.
-  const std::vector<RankedParallelPlan> none;
-  ParallelPlanReport other = Planning(turned, second, options.gather ? none : usual.plans).run();
+  ParallelPlanReport other = Planning(turned, second, usual.plans).run();
   if (other.counts.space == 0) {
     usual.order_searched = true;
     return usual;

@@ -21,11 +21,6 @@ struct ParallelPlanOptions {
   std::function<double()> clock;     ///< seconds; without it no time is reported
   /// Share done and seconds of the best plan so far (infinite: none).
   std::function<void(double, double)> on_progress;
-  // Several processes that share a search: each does its shard, `gather` returns all results on
-  // every one of them.
-  int shard = 0, shards = 1;
-  std::function<std::vector<planner::ParallelSearchResult>(const planner::ParallelSearchResult&)>
-      gather;
 };
 
 struct RankedParallelPlan {

@@ -1,14 +1,11 @@
 #include "studies/predict/sweep.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <mutex>
 #include <new>
-#include <sstream>
 #include <system_error>
 
 #include "core/clearly_less.h"
@@ -103,88 +100,6 @@ SweepPoint evaluate(const std::vector<SweepAxis>& axes, std::size_t index, const
     point.reason = e.what();
   }
   return point;
-}
-
-/// Facts of a point besides its values, as bytes for another process of the same
-/// executable.
-struct PackedPoint {
-  SweepStatus status = SweepStatus::kInvalid;
-  double iteration = 0, p5 = 0, p95 = 0, samples = 0, tokens = 0, mfu = 0, memory = 0;
-  double days = 0, device_hours = 0, cost = 0;
-  bool in_range = false, by_rule = false, searched = false;
-  std::size_t reason = 0, chosen = 0;  // characters that follow
-};
-
-std::string packed(const SweepPoint& p) {
-  const std::string chosen = fmt::format("{}", fmt::join(p.chosen, "\n"));
-  const PackedPoint head{p.status,
-                         p.iteration.base(),
-                         p.p5.base(),
-                         p.p95.base(),
-                         p.samples_per_second,
-                         p.tokens_per_second,
-                         p.mfu,
-                         p.memory.base(),
-                         p.days,
-                         p.device_hours,
-                         p.cost,
-                         p.in_calibrated_range,
-                         p.planned_by_rule,
-                         p.plan_searched,
-                         p.reason.size(),
-                         chosen.size()};
-  std::string bytes(sizeof head, '\0');
-  std::memcpy(bytes.data(), &head, sizeof head);
-  return bytes + p.reason + chosen;
-}
-
-/// Reads one point; returns the bytes it took.
-std::size_t unpack(std::string_view bytes, SweepPoint& p) {
-  PackedPoint head;
-  STEPCAST_CHECK(bytes.size() >= sizeof head, "a sweep point of {} bytes is cut short",
-                 bytes.size());
-  std::memcpy(&head, bytes.data(), sizeof head);
-  STEPCAST_CHECK(bytes.size() - sizeof head >= head.reason + head.chosen,
-                 "a sweep point is cut short");
-  p.status = head.status;
-  p.iteration = Seconds(head.iteration);
-  p.p5 = Seconds(head.p5);
-  p.p95 = Seconds(head.p95);
-  p.samples_per_second = head.samples;
-  p.tokens_per_second = head.tokens;
-  p.mfu = head.mfu;
-  p.memory = Bytes(head.memory);
-  p.days = head.days;
-  p.device_hours = head.device_hours;
-  p.cost = head.cost;
-  p.in_calibrated_range = head.in_range;
-  p.planned_by_rule = head.by_rule;
-  p.plan_searched = head.searched;
-  p.reason = bytes.substr(sizeof head, head.reason);
-  std::istringstream chosen{std::string(bytes.substr(sizeof head + head.reason, head.chosen))};
-  for (std::string setting; std::getline(chosen, setting);) {
-    p.chosen.push_back(setting);
-  }
-  return sizeof head + head.reason + head.chosen;
-}
-
-/// Fills in the points of the other shards.
-void gather_points(const std::vector<SweepAxis>& axes, std::vector<SweepPoint>& points,
-                   const SweepOptions& options) {
-  const auto shards = static_cast<std::size_t>(options.shards);
-  std::string own;
-  for (auto i = static_cast<std::size_t>(options.shard); i < points.size(); i += shards) {
-    own += packed(points[i]);
-  }
-  const std::vector<std::string> all = options.gather(own);
-  STEPCAST_CHECK(all.size() == shards, "{} shards answered of {}", all.size(), shards);
-  for (std::size_t shard = 0; shard < shards; ++shard) {
-    std::string_view bytes = all[shard];
-    for (std::size_t i = shard; i < points.size(); i += shards) {
-      points[i].values = values_at(axes, i);
-      bytes.remove_prefix(unpack(bytes, points[i]));
-    }
-  }
 }
 
 double number_of(const SweepAxis& axis, const std::string& text) {
@@ -297,32 +212,28 @@ std::size_t sweep_size(const std::vector<SweepAxis>& axes) {
 std::vector<SweepPoint> sweep(const std::vector<SweepAxis>& axes, const MakeJob& make_job,
                               const SweepOptions& options) {
   std::vector<SweepPoint> points(sweep_size(axes));
-  const auto shards = static_cast<std::size_t>(options.shards);
-  const auto shard = static_cast<std::size_t>(options.shard);
-  const std::size_t own = points.size() / shards + (points.size() % shards > shard ? 1 : 0);
-  const auto point_of = [&](std::size_t i) -> std::size_t { return i * shards + shard; };
   std::mutex mutex;  // guards the next two
-  std::vector<char> done(own, 0);
+  std::vector<char> done(points.size(), 0);
   std::size_t count = 0;
   std::size_t handed = 0;
   // The calling thread hands points out in order, as far as they are done.
   const auto hand_out = [&] {
     const std::size_t from = handed;
     std::unique_lock lock(mutex);
-    while (handed < own && done[handed] != 0) {
+    while (handed < done.size() && done[handed] != 0) {
       ++handed;
     }
     const std::size_t now = count;
     lock.unlock();
     if (options.on_progress) {
-      options.on_progress(now * shards);
+      options.on_progress(now);
     }
-    for (std::size_t i = from; i < handed && options.on_point && shards == 1; ++i) {
+    for (std::size_t i = from; i < handed && options.on_point; ++i) {
       options.on_point(points[i]);
     }
   };
-  planner::parallel_for(own, options.threads, [&](std::size_t worker, std::size_t i) {
-    points[point_of(i)] = evaluate(axes, point_of(i), make_job, options);
+  planner::parallel_for(points.size(), options.threads, [&](std::size_t worker, std::size_t i) {
+    points[i] = evaluate(axes, i, make_job, options);
     {
       const std::lock_guard lock(mutex);
       done[i] = 1;
@@ -333,12 +244,6 @@ std::vector<SweepPoint> sweep(const std::vector<SweepAxis>& axes, const MakeJob&
     }
   });
   hand_out();
-  if (shards > 1) {
-    gather_points(axes, points, options);
-    for (std::size_t i = 0; i < points.size() && options.on_point; ++i) {
-      options.on_point(points[i]);
-    }
-  }
   return points;
 }
 

@@ -49,11 +49,11 @@ struct SweepPoint {
   Bytes memory;                                 ///< of the fullest device, reserve included
   double days = 0, device_hours = 0, cost = 0;  ///< of the whole run; 0 where none was asked for
   bool in_calibrated_range = false;
-  bool planned_by_rule = false;  ///< its embedding plan: of a rule, not of a file
-  bool plan_searched = false;    ///< the planner's quick search
-  std::string reason;            ///< why it is not kOk, else empty
+  bool planned_by_rule = false;     ///< its embedding plan: of a rule, not of a file
+  bool plan_searched = false;       ///< the planner's quick search
+  std::string reason;               ///< why it is not kOk, else empty
   std::vector<std::string> chosen;  ///< settings of its plan, where the job says none
-  bool pareto = false;           ///< set by mark_pareto
+  bool pareto = false;              ///< set by mark_pareto
   [[nodiscard]] bool predicted() const {
     return status == SweepStatus::kOk || status == SweepStatus::kDoesNotFit;
   }
@@ -68,10 +68,6 @@ struct SweepOptions {
   std::function<void(const SweepPoint&)> on_point = {};
   /// Called now and then from the calling thread: points done, in any order.
   std::function<void(std::size_t)> on_progress = {};
-  // Several processes that share a sweep: each predicts every `shards`-th point; `gather` returns
-  // what all of them packed, by shard, on every one. Points are handed out once all are known.
-  int shard = 0, shards = 1;
-  std::function<std::vector<std::string>(const std::string&)> gather = {};
 };
 
 struct SweptJob {

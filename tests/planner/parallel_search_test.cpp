@@ -135,21 +135,6 @@ TEST_CASE("the search finds what brute force finds", "[planner][parallel][search
     CHECK(again.counts.evaluated == found.counts.evaluated);
   }
   {
-    INFO("and in shards");
-    std::vector<ParallelSearchResult> parts;
-    options.shards = 3;
-    for (options.shard = 0; options.shard < options.shards; ++options.shard) {
-      parts.push_back(unpacked(packed(search_parallel(request, model, options))));
-    }
-    const ParallelSearchResult together = merged(parts, options);
-    CHECK(same(together.best, found.best));
-    CHECK(same(together.of_families, found.of_families));
-    CHECK(same(together.front, found.front));
-    CHECK(together.counts.space == found.counts.space);
-    options.shards = 1;
-    options.shard = 0;
-  }
-  {
     INFO("without a front it looks at fewer");
     options.front = false;
     const ParallelSearchResult fewer = search_parallel(request, model, options);
