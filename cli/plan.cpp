@@ -152,7 +152,7 @@ struct PlanInUse {
 };
 
 PlanInUse plan_in_use(const PlanCommand& options, const Job& job, const config::Source& source,
-                      const Context& context) {
+                      std::vector<std::string> overrides, const Context& context) {
   PlanInUse use;
   EmbeddingPlan held = config::load_plan(options.from, job, context.library);
   const auto& tables = job.workload.layered()->tables;
@@ -161,7 +161,6 @@ PlanInUse plan_in_use(const PlanCommand& options, const Job& job, const config::
   };
   if (held.devices == job.devices && held.tables.size() == tables.size() &&
       std::all_of(tables.begin(), tables.end(), same)) {
-    std::vector<std::string> overrides = overrides_of(options);
     overrides.push_back(plan_override(options.from));
     use.job = config::load_job(source, overrides, {context.library});
     use.job.system.device.memory = job.system.device.memory;
@@ -198,12 +197,13 @@ studies::PlanOptions search_options(const PlanCommand& options, const Job& job) 
   return o;
 }
 
-/// The job of `--drift`: a file of its own, or this one with other settings or another workload.
-Job drifted_job(const PlanCommand& options, const config::Source& source,
-                const config::Library& library) {
+/// The job of `--drift`, with the plan: a file of its own, or this one with other settings or
+/// another workload.
+Job drifted_job(const PlanCommand& options, const config::Source& source, Bytes memory,
+                const Context& context) {
+  const config::Library library{context.library};
   config::Source job = source;
   std::vector<std::string> overrides = overrides_of(options);
-  overrides.push_back(plan_override(options.from));
   for (const std::string& change : options.drift) {
     if (change.find('=') != std::string::npos) {
       overrides.push_back(change);
@@ -214,7 +214,13 @@ Job drifted_job(const PlanCommand& options, const config::Source& source,
       overrides.push_back("workload=" + change);
     }
   }
-  return config::load_job(job, overrides, library);
+  Job now = config::load_job(job, overrides, library);
+  if (now.workload.layered() == nullptr) {
+    throw InputError("--drift", fmt::format("'{}' has no embedding tables; give a job that has",
+                                            now.workload.name));
+  }
+  now.system.device.memory = memory;
+  return plan_in_use(options, now, job, overrides, context).job;
 }
 
 /// `--from`: the best plan within reach of the one in use.
@@ -224,7 +230,7 @@ int plan_from(const PlanCommand& options, const CLI::App& command, const Job& jo
          {"--compare", "--device-memory-only", "--sync-interval", "--dedup", "--time-limit",
           "--top", "--effort"},
          "a search from scratch, and --from asks for a plan near another one");
-  const PlanInUse use = plan_in_use(options, job, source, context);
+  const PlanInUse use = plan_in_use(options, job, source, overrides_of(options), context);
   studies::ReplanRequest request;
   request.seed = options.seed;
   request.form = form_of(options, job);
@@ -234,13 +240,7 @@ int plan_from(const PlanCommand& options, const CLI::App& command, const Job& jo
     request.max_bytes = bytes_option(options.max_migrate, "--max-migrate");
   }
   if (!options.drift.empty()) {
-    if (use.held) {
-      throw InputError("--drift",
-                       "asks what other lookups do to a plan as it is, and this one is for other "
-                       "tables or devices; carry it over first: --from without --drift, --out");
-    }
-    Job now = drifted_job(options, source, {context.library});
-    now.system.device.memory = use.job.system.device.memory;
+    const Job now = drifted_job(options, source, use.job.system.device.memory, context);
     const studies::DriftReport report = studies::drift(use.job, now, request);
     const Results files = results(options, now, report.replan.plan);
     print_drift(report, options.job.format);

@@ -7,7 +7,7 @@
 
 #include "cli/print/data_table.h"
 #include "cli/print/human.h"
-#include "cli/print/report.h"
+#include "cli/print/replan.h"
 #include "cli/support/console.h"
 
 namespace stepcast::cli {
@@ -53,6 +53,7 @@ DataTable summary(const DriftReport& r) {
   const bool pays = next.migration.bytes > 0 && std::isfinite(next.steps_to_pay());
   t.add("steps_to_pay", "steps until that is earned back",
         pays ? cell(next.steps_to_pay()) : empty_cell());
+  note_adapted(next, r.adapted, t);
   t.note(verdict(r, pays));
   return t;
 }
@@ -87,7 +88,10 @@ DataTable tables(const DriftReport& r) {
 }  // namespace
 
 void print_drift(const DriftReport& report, OutputFormat format) {
-  print_tables({summary(report), tables(report)}, format, answer());
+  Report printed(format);
+  printed.add(std::vector<DataTable>{summary(report), tables(report)});
+  add_carried_over(report.replan, report.adapted, printed);
+  printed.print(answer());
 }
 
 }  // namespace stepcast::cli

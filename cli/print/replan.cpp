@@ -26,28 +26,6 @@ std::string names_text(const std::vector<std::string>& names) {
       shown < names.size() ? ", ..." : "");
 }
 
-void note_adapted(const ReplanReport& r, const planner::AdaptedPlan& adapted, DataTable& t) {
-  if (r.in_use.devices != r.job.devices) {
-    t.note(fmt::format("The plan in use is for {} devices, the job has {}: it was carried over.",
-                       r.in_use.devices, r.job.devices));
-  }
-  if (!adapted.added.empty()) {
-    t.note(
-        fmt::format("New: {}; their rows begin anew and move nothing.", names_text(adapted.added)));
-  }
-  if (!adapted.grown.empty()) {
-    t.note(fmt::format("Grown: {}; they keep their rows, and new ones begin anew and move nothing.",
-                       names_text(adapted.grown)));
-  }
-  if (!adapted.removed.empty()) {
-    t.note(fmt::format("No longer in the job: {}.", names_text(adapted.removed)));
-  }
-  if (!adapted.moved.empty()) {
-    t.note(fmt::format("Cannot stay on the job's devices as they are: {}.",
-                       names_text(adapted.moved)));
-  }
-}
-
 DataTable summary(const ReplanReport& r, const planner::AdaptedPlan& adapted) {
   Facts t("replan", "plan in use and plan reached");
   const double saved = r.from_step - r.plan.predicted_step;
@@ -127,6 +105,39 @@ DataTable changed_memory(const studies::PlanDifference& d) {
 
 }  // namespace
 
+void note_adapted(const ReplanReport& r, const planner::AdaptedPlan& adapted, DataTable& t) {
+  if (r.in_use.devices != r.job.devices) {
+    t.note(fmt::format("The plan in use is for {} devices, the job has {}: it was carried over.",
+                       r.in_use.devices, r.job.devices));
+  }
+  if (!adapted.added.empty()) {
+    t.note(
+        fmt::format("New: {}; their rows begin anew and move nothing.", names_text(adapted.added)));
+  }
+  if (!adapted.grown.empty()) {
+    t.note(fmt::format("Grown: {}; they keep their rows, and new ones begin anew and move nothing.",
+                       names_text(adapted.grown)));
+  }
+  if (!adapted.removed.empty()) {
+    t.note(fmt::format("No longer in the job: {}.", names_text(adapted.removed)));
+  }
+  if (!adapted.moved.empty()) {
+    t.note(fmt::format("Cannot stay on the job's devices as they are: {}.",
+                       names_text(adapted.moved)));
+  }
+}
+
+void add_carried_over(const ReplanReport& r, const planner::AdaptedPlan& adapted, Report& report) {
+  if (!adapted.as_it_was() || r.in_use.devices != r.job.devices) {
+    report.fact("carried_over", {{"devices_before", r.in_use.devices},
+                                 {"devices_now", r.job.devices},
+                                 {"added", adapted.added},
+                                 {"grown", adapted.grown},
+                                 {"removed", adapted.removed},
+                                 {"moved", adapted.moved}});
+  }
+}
+
 std::int64_t bytes_option(const std::string& text, const char* option) {
   const double value = text == "0" ? 0 : config::parse_quantity<Bytes>(text, option).base();
   if (!(value >= 0 && value <= 1e18)) {
@@ -154,14 +165,7 @@ void print_replan(const ReplanReport& r, const planner::AdaptedPlan& adapted, Ou
   Report report(format);
   report.item("plans", [&r] { return Json::parse(config::plan_to_json(r.plan, -1)); });
   report.add(tables);
-  if (!adapted.as_it_was() || r.in_use.devices != r.job.devices) {
-    report.fact("carried_over", {{"devices_before", r.in_use.devices},
-                                 {"devices_now", r.job.devices},
-                                 {"added", adapted.added},
-                                 {"grown", adapted.grown},
-                                 {"removed", adapted.removed},
-                                 {"moved", adapted.moved}});
-  }
+  add_carried_over(r, adapted, report);
   report.print(answer());
 }
 

@@ -5,6 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/print/data_table.h"
+#include "cli/print/report.h"
 #include "planner/embedding/adapt_plan.h"
 #include "studies/plan/plan_difference.h"
 #include "studies/plan/replan.h"
@@ -15,6 +16,12 @@ namespace stepcast::cli {
 /// it took to carry the plan over to other tables or devices.
 void print_replan(const studies::ReplanReport& report, const planner::AdaptedPlan& adapted,
                   OutputFormat format);
+
+/// Notes on a plan that was carried over, below a table, and the same as a fact.
+void note_adapted(const studies::ReplanReport& report, const planner::AdaptedPlan& adapted,
+                  DataTable& table);
+void add_carried_over(const studies::ReplanReport& report, const planner::AdaptedPlan& adapted,
+                      Report& printed);
 
 /// An amount of bytes on the command line: "10 GB"; only 0 needs no unit.
 std::int64_t bytes_option(const std::string& text, const char* option);

@@ -429,6 +429,10 @@ const std::map<std::string, GraphReader::Kind>& GraphReader::kinds() {
                                          return -1;
                                        }};
     }
+    k["in_batch_softmax"] = {2, 3, {"log_q"}, [](R& r, V& v, S& n, Names in) {
+                               r.builder_.in_batch_softmax(n, in, flag(v, "log_q", true));
+                               return -1;
+                             }};
     k["connectionist"] = {1, 1, {"labels"}, [](R& r, V& v, S& n, Names in) {
                             r.builder_.loss(LayerKind::kConnectionist, n, in[0],
                                             size(v, "labels", "labels of a sample"));

@@ -442,12 +442,25 @@ void LayerBuilder::loss(LayerKind kind, const std::string& name, int x, std::int
   layer.labels = labels;
 }
 
+void LayerBuilder::in_batch_softmax(const std::string& name, const std::vector<int>& in,
+                                    bool corrected) {
+  same_shape(name, in[0], in[1]);
+  for (const int x : in) {
+    if (shape(x).columns != shape(in[0]).columns || !shape(x).needs_gradient) {
+      reject(fmt::format("'{}' scores {} against {}; give vectors of one width, all trained", name,
+                         text(shape(in[0])), text(shape(x))));
+    }
+  }
+  Layer& layer = add_layer(LayerKind::kInBatchSoftmax, name, in);
+  layer.labels = corrected ? scored_items(list_, layer) : 0;
+}
+
 LayerList LayerBuilder::finish() && {
   if (std::none_of(list_.layers.begin(), list_.layers.end(),
                    [](const Layer& l) { return is_loss(l.kind); })) {
     reject(
         "there is no loss, so nothing would be trained; end in binary_cross_entropy, "
-        "mean_squared_error, cross_entropy or connectionist");
+        "mean_squared_error, cross_entropy, in_batch_softmax or connectionist");
   }
   std::vector<bool> used(list_.tensors.size(), false);
   for (const Layer& l : list_.layers) {

@@ -67,6 +67,8 @@ class LayerBuilder {
   /// Any of the collective kinds.
   int collective(LayerKind kind, const std::string& name, int x, int group);
   void loss(LayerKind kind, const std::string& name, int x, std::int64_t labels = 0);
+  /// Row i of `in[0]` against row i of `in[1]`, among these of all samples and those of `in[2]`.
+  void in_batch_softmax(const std::string& name, const std::vector<int>& in, bool corrected);
 
   [[nodiscard]] const LayerTensor& shape(int tensor) const {
     return list_.tensors[static_cast<std::size_t>(tensor)];

@@ -45,7 +45,8 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(LayerKind::kCoun
     "binary_cross_entropy",
     "mean_squared_error",
     "cross_entropy",
-    "connectionist"};
+    "connectionist",
+    "in_batch_softmax"};
 
 /// Glorot & Bengio, AISTATS 2010.
 double uniform_scale(std::int64_t in, std::int64_t out) {
@@ -87,6 +88,7 @@ std::array<std::int64_t, 2> label_shape(const LayerList& list, const Layer& loss
     case LayerKind::kMeanSquaredError:
       return {x.rows, x.columns};
     case LayerKind::kConnectionist:
+    case LayerKind::kInBatchSoftmax:
       return {loss.labels, 1};
     default:
       return {x.rows, 1};
@@ -186,6 +188,14 @@ Op attention_op(const LayerList& list, const Layer& l, std::int64_t samples) {
   }
   op.flags = h.causal ? op_flags::kCausal : std::uint8_t{0};
   return op;
+}
+
+std::int64_t scored_items(const LayerList& list, const Layer& l) {
+  std::int64_t items = 0;
+  for (std::size_t i = 1; l.kind == LayerKind::kInBatchSoftmax && i < l.in.size(); ++i) {
+    items += list.input(l, i).rows;
+  }
+  return items;
 }
 
 double forward_flops(const LayerList& list, const Layer& l) {

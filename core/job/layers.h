@@ -53,7 +53,8 @@ enum class LayerKind : std::uint8_t {
   kBinaryCrossEntropy,
   kMeanSquaredError,
   kCrossEntropy,
-  kConnectionist,  ///< CTC (Graves et al., ICML 2006)
+  kConnectionist,   ///< CTC (Graves et al., ICML 2006)
+  kInBatchSoftmax,  ///< queries against the items of all samples, and negatives
   kCount
 };
 std::string_view name_of(LayerKind kind);
@@ -98,7 +99,8 @@ struct Layer {
   std::int64_t rank = 0;        ///< cross: width between the two products
   std::int64_t first = 0;       ///< columns: the first; modulate, gate: where shift or gate begins
   std::int64_t vocabulary = 0;  ///< token embedding
-  std::int64_t labels = 0;      ///< connectionist: labels of a sample
+  std::int64_t labels = 0;      ///< connectionist: labels of a sample; in-batch softmax:
+                                ///< corrections (log Q) that its logits take
   std::array<std::int64_t, 2> grid{}, kernel{}, stride{};  ///< convolution: height, width
   std::int32_t group = -1;  ///< collectives: index into LayerList::groups
 };
@@ -150,8 +152,10 @@ std::int64_t parameter_count(const LayerList& list);
 /// The forward op of an attention layer on `samples` samples: kind, sizes, attributes and mask. Its
 /// backward op has the same (OpTraits::backward).
 Op attention_op(const LayerList& list, const Layer& layer, std::int64_t samples);
-/// FLOPs of the forward pass of one sample on one rank: matrix products, attention, dots and
-/// convolutions; a multiply-add counts 2.
+/// Vectors of a sample that the queries of all samples are scored against; 0 of any other layer.
+std::int64_t scored_items(const LayerList& list, const Layer& layer);
+/// FLOPs of the forward pass of one sample on one rank, scores of other samples apart: matrix
+/// products, attention, dots and convolutions; a multiply-add counts 2.
 double forward_flops(const LayerList& list, const Layer& layer);
 double forward_flops(const LayerList& list);
 /// Forward and backward: each product twice more, once where its input needs no gradient.

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/graph/program_builder.h"
+#include "core/job/layers.h"
 #include "core/portable.h"
 #include "core/split_mix.h"
 #include "planner/embedding/internal/hot_rows.h"
@@ -351,9 +352,13 @@ const EmbeddingPrices::DenseStep& EmbeddingPrices::dense_step() const {
     return *dense_;
   }
   // Any plan has the same dense half, on any number of devices with as many samples each; even
-  // row-wise tables give all ranks one program. Towers are one for each machine.
+  // row-wise tables give all ranks one program. Towers are one for each machine, and items are
+  // scored by all ranks.
   Job job = job_;
-  if (!job.sptt && job.devices > 2) {
+  const LayerList list = layers_of(*job.workload.layered(), job.parallel.tensor);
+  const bool scores = std::any_of(list.layers.begin(), list.layers.end(),
+                                  [&](const Layer& l) { return scored_items(list, l) > 0; });
+  if (!job.sptt && !scores && job.devices > 2) {
     job.devices = job.parallel.data = 2;
     job.batch.global = job_.batch.global / job_.devices * job.devices;
   }

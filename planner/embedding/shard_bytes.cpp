@@ -105,6 +105,10 @@ double dense_bytes(const Job& job) {
   double widths = real(list.input_width()) + 2;
   for (const Layer& l : list.layers) {
     const bool stays = l.kind == LayerKind::kLinear || l.kind == LayerKind::kReshape;
+    const double items = real(scored_items(list, l) * job.batch.global);
+    if (items > 0) {  // scores, which become their gradient; items of all ranks, and theirs
+      widths += items * (real(list.input(l).rows) + 2 * real(list.input(l).columns) / local);
+    }
     widths += l.out >= 0 ? (stays ? 2 : 4) * real(list.output(l).elements()) + 2 * real(l.rank) : 0;
   }
   const bool copied =  // in fp32, which the optimizer works on

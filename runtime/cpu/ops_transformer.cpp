@@ -2,6 +2,8 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <numeric>
+#include <vector>
 
 #include "core/error.h"
 #include "runtime/cpu/kernels/activation.h"
@@ -32,6 +34,7 @@ std::int64_t tensor_coordinate(const OpContext& c) { return c.rank % c.graph.mes
 
 /// Angles of rotary positions, by head width: made once.
 struct TransformerState : OpState {
+  std::vector<std::int32_t> own_rows;
   std::map<std::int64_t, kernels::RotaryTable> rotary;
 };
 
@@ -329,15 +332,33 @@ void token_embedding_backward(OpContext& c) {
   }
 }
 
-// Cross-entropy over a vocabulary split by tensor ranks.
+// Cross-entropy over a vocabulary split by tensor ranks, or over the rows of all data ranks.
+
+/// Targets of the logits' rows: tokens, or without these the row itself among those of all ranks.
+Samples targets_of(const OpContext& c, std::int64_t rows) {
+  if (!c.batch.tokens.empty()) {
+    return samples_of(c);
+  }
+  const std::int64_t count = c.graph.inputs.batch.global / c.graph.mesh.data;
+  const std::int64_t sequence = rows / count;
+  auto& own = static_cast<TransformerState&>(*c.state).own_rows;
+  own.assign(static_cast<std::size_t>(count * (sequence + 1)), 0);
+  std::int64_t next = rows * c.graph.mesh.coordinate(c.rank, Axis::kData);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto first = own.begin() + i * (sequence + 1) + 1;
+    std::iota(first, first + sequence, static_cast<std::int32_t>(next));
+    next += sequence;
+  }
+  return {count, sequence, own.data()};
+}
 
 void cross_entropy_max(OpContext& c) {
   kernels::cross_entropy_maximum(view(c.input(0)), c.output(0).data);
 }
 
 void cross_entropy_sum(OpContext& c) {
-  const Samples samples = samples_of(c);
   const MatrixView logits = view(c.input(0));
+  const Samples samples = targets_of(c, logits.rows);
   const MatrixView sums = view(c.output(0));
   const std::int64_t first = tensor_coordinate(c) * logits.columns;
   for (std::int64_t i = 0; i < samples.count; ++i) {
@@ -348,8 +369,8 @@ void cross_entropy_sum(OpContext& c) {
 }
 
 void cross_entropy_loss(OpContext& c) {
-  const Samples samples = samples_of(c);
   const MatrixView logits = view(c.output(0));
+  const Samples samples = targets_of(c, logits.rows);
   const MatrixView sums = view(c.input(2));
   const std::int64_t first = tensor_coordinate(c) * logits.columns;
   const float factor = 1.0F / (static_cast<float>(c.graph.inputs.batch.global) *

@@ -22,9 +22,9 @@ constexpr double kHotShare = 0.01;
 
 bool has_ids(const Access& a) { return a.kind() != AccessKind::kHistogram; }
 
-/// The same rows at the same ranks.
+/// The same rows at the same ranks, new ones behind them.
 bool same_order(const Access& a, const Access& b) {
-  return a.kind() == b.kind() && a.rows() == b.rows() && a.seed() == b.seed() &&
+  return a.kind() == b.kind() && a.rows() <= b.rows() && a.seed() == b.seed() &&
          a.kind() != AccessKind::kIndices && has_ids(a);
 }
 
@@ -61,12 +61,11 @@ std::optional<double> covered(const Access& then, const Access& now, std::int64_
 }
 
 TableDrift drift_of(const EmbeddingTable& then, const EmbeddingTable& now, const PlanTable& plan,
-                    double batch) {
+                    const PlanTable& plan_now, double batch) {
   TableDrift d;
   d.name = then.name;
-  const Access uniform = Access::uniform(then.rows);
-  const Access& a = then.access ? *then.access : uniform;
-  const Access& b = now.access ? *now.access : uniform;
+  const Access a = then.access ? *then.access : Access::uniform(then.rows);
+  const Access b = now.access ? *now.access : Access::uniform(now.rows);
   std::int64_t first = then.rows;
   for (const PlanShard& s : plan.shards) {
     first = s.rows[0] == 0 ? std::min(first, s.rows[1]) : first;
@@ -78,7 +77,7 @@ TableDrift drift_of(const EmbeddingTable& then, const EmbeddingTable& now, const
                          1, static_cast<std::int64_t>(kHotShare * static_cast<double>(then.rows)));
   d.covered_then = covered(a, a, d.hot_rows, d.planned_range ? plan.order.get() : nullptr)
                        .value_or(a.cdf(static_cast<double>(d.hot_rows)).value);
-  const auto share = covered(a, b, d.hot_rows, d.planned_range ? plan.order.get() : nullptr);
+  const auto share = covered(a, b, d.hot_rows, d.planned_range ? plan_now.order.get() : nullptr);
   d.followed = share.has_value();
   d.covered_now = share.value_or(b.cdf(static_cast<double>(d.hot_rows)).value);
   d.distinct_then = a.unique(batch * then.pooling).value;
@@ -110,26 +109,26 @@ DriftReport drift(const Job& then, const Job& now, const ReplanRequest& request)
       workloads::name_hot_rows(*table, plan);
     }
   }
-  Job later = now;
-  later.embedding_plan = before.embedding_plan;
-  const LayeredWorkload* w = later.workload.layered();
-  if (w == nullptr || w->tables.size() != tables.size()) {
-    throw InputError("--drift", "expected the same tables with another access");
-  }
   DriftReport report;
-  for (std::size_t t = 0; t < tables.size(); ++t) {
-    if (w->tables[t].name != tables[t].name || w->tables[t].rows != tables[t].rows) {
-      throw InputError(
-          "--drift",
-          fmt::format("table {} is '{}' with {} rows, in the job '{}' with {}; expected "
-                      "the same tables with another access",
-                      t, w->tables[t].name, w->tables[t].rows, tables[t].name, tables[t].rows));
+  report.adapted = planner::adapted_plan(now, *before.embedding_plan);
+  Job later = now;
+  later.embedding_plan = report.adapted.plan;
+  ReplanRequest of_now = request;
+  if (!request.in_use && (!report.adapted.as_it_was() || then.devices != now.devices)) {
+    of_now.in_use = before.embedding_plan;
+  }
+  const auto named = [](const auto& all, const std::string& name) {
+    return std::find_if(all.begin(), all.end(), [&](const auto& t) { return t.name == name; });
+  };
+  const auto& added = report.adapted.added;
+  const auto& of_later = now.workload.layered()->tables;
+  for (std::size_t t = 0; t < of_later.size(); ++t) {
+    const std::string& name = of_later[t].name;
+    if (std::find(added.begin(), added.end(), name) == added.end()) {
+      report.tables.push_back(
+          drift_of(*named(tables, name), of_later[t], *named(before.embedding_plan->tables, name),
+                   later.embedding_plan->tables[t], static_cast<double>(then.batch.global)));
     }
-    const auto plan =
-        std::find_if(before.embedding_plan->tables.begin(), before.embedding_plan->tables.end(),
-                     [&](const PlanTable& p) { return p.name == tables[t].name; });
-    report.tables.push_back(
-        drift_of(tables[t], w->tables[t], *plan, static_cast<double>(then.batch.global)));
   }
   std::stable_sort(report.tables.begin(), report.tables.end(), [](const auto& a, const auto& b) {
     return clearly_less(distance(b), distance(a));
@@ -137,7 +136,7 @@ DriftReport drift(const Job& then, const Job& now, const ReplanRequest& request)
   const ReplanReport again = replan(before, request);
   report.step_then = again.from_step;
   report.searched_then = again.plan.predicted_step;
-  report.replan = replan(later, request);
+  report.replan = replan(later, of_now);
   report.step_now = report.replan.from_step;
   return report;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/job/job.h"
+#include "planner/embedding/adapt_plan.h"
 #include "studies/plan/replan.h"
 
 namespace stepcast::studies {
@@ -28,7 +29,8 @@ struct TableDrift {
 struct DriftReport {
   double step_then = 0, step_now = 0;  ///< seconds: the same plan under both
   double searched_then = 0;            ///< seconds: a new plan under the access of then
-  std::vector<TableDrift> tables;      ///< the one that drifted most first
+  std::vector<TableDrift> tables;      ///< of both jobs, the one that drifted most first
+  planner::AdaptedPlan adapted;        ///< the plan carried over, where tables or devices differ
   ReplanReport replan;                 ///< under the access of now
   /// Seconds per step that a new plan saves now, and that it would have saved without drift.
   [[nodiscard]] double saved() const { return step_now - replan.plan.predicted_step; }
@@ -38,9 +40,10 @@ struct DriftReport {
 /// A plan's row tiers keep the rows that were hot when it was made (PlanTable::order), so its step
 /// now is that of the stale order. Rows are followed by id: recorded lookups are counted; of a law
 /// that is drawn with a seed, 200,000 draws are (standard error at most 0.12 % of lookups), unless
-/// both laws share the seed, where it is exact. Both jobs must have the same tables; `then` has the
-/// plan (embedding.plan). `request` says which new plans are in reach, under both accesses. Errors:
-/// InputError.
+/// both laws share the seed, where it is exact. `then` has the plan (embedding.plan). Where `now`
+/// has other tables, rows or devices the plan is carried over (planner::adapted_plan), and a law
+/// with the seed that it had keeps its hot rows. `request` says which new plans are in reach, under
+/// both accesses. Errors: InputError.
 DriftReport drift(const Job& then, const Job& now, const ReplanRequest& request = {});
 
 }  // namespace stepcast::studies

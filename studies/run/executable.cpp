@@ -41,7 +41,9 @@ Found layer_where(const Job& job, Test test) {
   return layer != list.layers.end() ? Found(fmt::format("layer '{}'", layer->name)) : std::nullopt;
 }
 
-/// Data of recommendation models is one row of dense features, bags of ids and a click a sample.
+bool scores_items(const Layer& l) { return l.kind == LayerKind::kInBatchSoftmax; }
+
+/// Data of recommendation models is one row of dense features, bags of ids and a number a sample.
 Found other_data(const Job& job) {
   const LayeredWorkload* w = job.workload.layered();
   if (w == nullptr || w->layers == nullptr) {
@@ -50,10 +52,15 @@ Found other_data(const Job& job) {
   const LayerList list = layers_of(*w, job.parallel.tensor);
   const auto losses = std::count_if(list.layers.begin(), list.layers.end(),
                                     [](const Layer& l) { return is_loss(l.kind); });
-  const bool clicks = losses == 1 && list.layers.back().kind == LayerKind::kBinaryCrossEntropy &&
-                      list.inputs.size() == 1 && list.input_width() == w->dense_features;
+  const Layer& last = list.layers.back();
+  const bool clicks =
+      losses == 1 &&
+      (last.kind == LayerKind::kBinaryCrossEntropy || (scores_items(last) && last.labels <= 1)) &&
+      list.inputs.size() == 1 && list.input_width() == w->dense_features;
   return when(!clicks || w->tables.empty() || !list.groups.empty());
 }
+
+Found item_scores(const Job& job) { return layer_where(job, scores_items); }
 
 Found layers_without_kernel(const Job& job) {
   return layer_where(job, [&](const Layer& l) {
@@ -203,13 +210,14 @@ constexpr PredictedOnly kPredictedOnly[]{
     {"embedding.transform", "towers", false, false, "use none",
      [](const Job& j) { return when(j.workload.layered() != nullptr && j.sptt); }},
     {"workload", "models that do not read embedding tables and one input of dense features, end in one "
-     "binary_cross_entropy and split no sample over ranks", false, false, "choose such a model", other_data},
+     "binary_cross_entropy or in_batch_softmax (one item a sample with log_q) and split no sample over ranks", false, false, "choose such a model", other_data},
     {"workload", "rope, convolutions, norms without scale and unfused attention among listed layers", false, false,
      "leave them out", layers_without_kernel},
     {"workload", "attention over whole samples among listed layers but in bf16 or fp16, with heads a multiple of 8 wide "
      "and no window", true, false, "choose these, or give it lengths", wide_attention_layers},
     {"workload", "attention with silu, targets or a gate among listed layers", false, false, "leave them out",
      silu_attention_layers},
+    {"workload", "a softmax over the items of all samples", true, false, "run it on the CPU", item_scores},
     {"workload.tables", "tables that several features share", false, false, "give each feature a table", shared_tables},
     {"workload.tables", "lookups with weights", false, false, "leave weighted out", weighted_tables},
     {"workload.tables", "tables of different formats", true, false, "give all tables one format", mixed_row_formats},

@@ -103,6 +103,62 @@ TEST_CASE("a cross network listed by hand is the built-in one", "[workloads][lay
                  workloads::build_graph(listed).programs.front());
 }
 
+TEST_CASE("queries are scored against the items of all ranks", "[workloads][layers]") {
+  const auto job = [](const std::string& loss) {
+    return job_of(
+        R"({"kind": "graph", "name": "w", "inputs": {"dense": [4]}, "ops": [
+            {"op": "linear", "name": "seen", "width": 8}, {"op": "tables", "name": "all"},
+            {"op": "linear", "name": "query", "width": 16},
+            {"op": "columns", "name": "thing", "in": "all", "count": 8},
+            {"op": "linear", "name": "item", "width": 16}, )" +
+        loss + "], " + kTables + "}");
+  };
+  // 4 ranks of 128 samples, items of 16 bf16 columns.
+  const Job plain = job(R"({"op": "in_batch_softmax", "in": ["query", "item"]})");
+  const ExecutionGraph graph = workloads::build_graph(plain);
+  const Program& p = graph.programs.front();
+  const auto named = [](const Program& of, const std::string& name) {
+    const auto it =
+        std::find_if(of.ops.begin(), of.ops.end(), [&](const Op& o) { return of.name(o) == name; });
+    REQUIRE(it != of.ops.end());
+    return *it;
+  };
+  const std::string loss = "in_batch_softmax5";
+  const Op gather = named(p, loss + ".all_gather");
+  CHECK(gather.kind == OpKind::kAllGather);
+  CHECK(gather.shape[0] == 512 * 16);
+  CHECK(graph.communicators[static_cast<std::size_t>(gather.communicator)].name == "items");
+  CHECK(named(p, loss + ".log_q.all_gather").shape[0] == 512);
+  CHECK(named(p, loss + ".scores").flops.base() == 2.0 * 128 * 512 * 16);
+  CHECK(named(p, loss + ".query_gradient").flops.base() == 2.0 * 128 * 512 * 16);
+  CHECK(named(p, loss + ".item_gradient").flops.base() == 2.0 * 128 * 512 * 16);
+  CHECK(named(p, loss + ".reduce_scatter").shape[0] == 512 * 16);
+  CHECK(named(p, loss + ".correct").bytes_written.base() == 2.0 * 128 * 512);
+  double logits = 0;
+  for (const Tensor& t : p.tensors) {
+    logits = t.name == loss + ".logits" ? t.bytes().base() : logits;
+  }
+  CHECK(logits == 2.0 * 128 * 512);
+
+  // A model of fewer scores: each of three products is 2 x 512 x 512 x 16 over all ranks.
+  const Job pairs =
+      job(R"({"op": "multiply", "in": ["query", "item"]}, {"op": "mean_squared_error"})");
+  CHECK(workloads::step_flops(plain).model.base() - workloads::step_flops(pairs).model.base() ==
+        3 * 2.0 * 512 * 512 * 16);
+
+  // Three sampled items a sample beside its own: 4 x 512 columns, each kind gathered for itself.
+  const Job sampled =
+      job(R"({"op": "linear", "width": 48}, {"op": "reshape", "name": "more", "shape": [3, 16]},
+      {"op": "in_batch_softmax", "in": ["query", "item", "more"], "log_q": false})");
+  const ExecutionGraph more = workloads::build_graph(sampled);
+  const Program& s = more.programs.front();
+  CHECK(named(s, "in_batch_softmax7.scores").shape[1] == 4 * 512);
+  CHECK(count(s, OpKind::kAllGather) == count(p, OpKind::kAllGather));
+  CHECK(count(s, OpKind::kReduceScatter) == count(p, OpKind::kReduceScatter) + 1);
+  CHECK_THROWS_WITH(job(R"({"op": "in_batch_softmax", "in": ["query", "thing"]})"),
+                    Catch::Contains("takes two tensors of one shape"));
+}
+
 TEST_CASE("gradients of a residual block are summed where branches meet", "[workloads][layers]") {
   const Job job = job_of(R"({"kind": "graph", "name": "w", "inputs": {"x": [8, 16]}, "ops": [
       {"op": "linear", "name": "in", "width": 16, "bias": false},

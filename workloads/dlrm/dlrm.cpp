@@ -1,5 +1,6 @@
 #include "workloads/dlrm/dlrm.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -109,6 +110,10 @@ std::vector<Communicator> communicators_of(const EmbeddingPlacement& layout, con
   for (std::size_t i = 0; i < list.groups.size(); ++i) {
     all.push_back({.name = list.groups[i].name, .axes = {kGroupAxes.at(i)}, .groups = {}});
   }
+  if (std::any_of(list.layers.begin(), list.layers.end(),
+                  [&](const Layer& l) { return scored_items(list, l) > 0; })) {
+    all.push_back({.name = "items", .axes = {Axis::kData}, .groups = {}});
+  }
   return all;
 }
 
@@ -145,6 +150,11 @@ StepFlops layered_flops(const Job& job) {
             layout.width(static_cast<std::int32_t>(i), EmbeddingRoute::kExchange));
       }
       of_sample += (trains ? 6 : 2) * width * width / job.tower_compression;
+    }
+  }
+  for (const Layer& l : list.layers) {  // each query scores the items of all samples
+    if (const std::int64_t items = scored_items(list, l); items > 0 && trains) {
+      of_sample += 6 * static_cast<double>(list.input(l).elements() * items * job.batch.global);
     }
   }
   const Flops total = Flops(static_cast<double>(job.batch.global) * of_sample);

@@ -54,6 +54,9 @@ void LayeredStep::load_batch() {
     const Layer& l = list_.layers[i];
     if (is_loss(l.kind)) {
       const auto [rows, columns] = label_shape(list_, l);
+      if (rows == 0) {
+        continue;
+      }
       labels_[i] = input(labels_.empty() ? "labels" : l.name + ".labels", TensorPurpose::kLabels,
                          batch_ * rows, columns, Format::kFp32);
       loaded.push_back(labels_[i]);

@@ -22,6 +22,7 @@ DlrmCommunicators::DlrmCommunicators(const EmbeddingPlacement& layout, const Lay
     (c.across ? grid.across : grid.inside) = static_cast<std::int32_t>(i);
   }
   first_group = list.groups.empty() ? -1 : static_cast<std::int32_t>(all.size());
+  items = static_cast<std::int32_t>(all.size() + list.groups.size());
 }
 
 LayeredStep::LayeredStep(const Job& job, const LayerList& list, const EmbeddingPlacement& layout,

@@ -32,6 +32,7 @@ struct DlrmCommunicators {
   std::vector<Grid> node;         ///< row splits inside groups, by size; -1 where the plan has none
   std::vector<Grid> group;        ///< several copies of rows, one a group
   std::int32_t first_group = -1;  ///< ranks that share a sample: the list's groups in order
+  std::int32_t items = -1;        ///< items that all ranks' queries are scored against
 };
 
 constexpr double kLengthBytes = 4;  ///< of a bag, int32
@@ -232,6 +233,9 @@ class LayeredStep {
   void recurrent_forward(const Layer& l, LayerState& s);
   void group_forward(const Layer& l, LayerState& s);
   void loss(std::size_t index);
+  void softmax_loss(const Layer& l, TensorId logits, std::optional<TensorId> labels);
+  void score_items(const Layer& l, LayerState& s, std::optional<TensorId> corrections);
+  void scored_items_backward(const Layer& l, const LayerState& s);
   /// The op that core/job/layers.h describes, or its backward kind.
   OpEdit attention(OpKind kind, const std::string& name, const Op& like);
   void write_attention(const Layer& l, LayerState& s, TensorId out);

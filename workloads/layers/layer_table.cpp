@@ -64,6 +64,10 @@ void LayeredStep::layer_forward(std::size_t index) {
 
 void LayeredStep::layer_backward(std::size_t index) {
   const Layer& l = list_.layers[index];
+  if (l.kind == LayerKind::kInBatchSoftmax) {
+    scored_items_backward(l, layer_states_[index]);
+    return;
+  }
   if (is_loss(l.kind) || !list_.output(l).needs_gradient) {
     return;
   }

@@ -399,29 +399,125 @@ void LayeredStep::group_forward(const Layer& l, LayerState&) {
   collective(kind, l.name, l, x, make_value(l.out, l.name));
 }
 
+/// Logits become their gradient. Without labels row i of all ranks together is of class i.
+void LayeredStep::softmax_loss(const Layer& l, TensorId logits, std::optional<TensorId> labels) {
+  const std::int64_t rows = b_.tensor_at(logits).rows;
+  const std::int64_t width = b_.tensor_at(logits).columns;
+  const TensorId maxima = b_.activation(l.name + ".maxima", rows, 1, Format::kFp32);
+  const TensorId sums = b_.activation(l.name + ".sums", 2, rows, Format::kFp32);
+  const auto read = [&](std::vector<TensorId> in) {
+    if (labels) {
+      in.push_back(*labels);
+    }
+    return in;
+  };
+  layer_op(OpKind::kCrossEntropyMax, l.name + ".max", {rows, width})
+      .in({logits})
+      .out({maxima})
+      .format(Format::kFp32);
+  layer_op(OpKind::kCrossEntropySum, l.name + ".sum", {rows, width})
+      .in(read({logits, maxima}))
+      .out({sums})
+      .format(Format::kFp32);
+  layer_op(OpKind::kCrossEntropyLoss, l.name + ".gradient", {rows, width})
+      .in(read({logits, maxima, sums}))
+      .out({logits})
+      .format(Format::kFp32);
+}
+
+/// Queries of this rank against the items of all: rows of each kind rank by rank, then the next.
+void LayeredStep::score_items(const Layer& l, LayerState& s, std::optional<TensorId> corrections) {
+  const LayerTensor& query = list_.input(l);
+  const std::int64_t rows = batch_ * query.rows;
+  const std::int64_t width = global_batch_ * scored_items(list_, l);
+  const auto gather = [&](const std::string& name, TensorId from, TensorId whole,
+                          std::int64_t first) {
+    const std::int64_t columns = b_.tensor_at(whole).columns;
+    const std::int64_t own = b_.tensor_at(from).rows;
+    const TensorId to = rows_of(whole, name + ".of_ranks", first, own * replicas_, columns);
+    if (replicas_ == 1) {
+      copy_block(name, from, to, {.from_pitch = columns, .to_pitch = columns, .columns = columns},
+                 own, false);
+    } else {
+      layer_op(OpKind::kAllGather, name, {own * replicas_ * columns})
+          .communicator(comm_.items)
+          .in({from})
+          .out({to});
+    }
+  };
+  s.projected = b_.activation(l.name + ".items", width, query.columns, compute_);
+  s.saved = b_.activation(l.name + ".logits", rows, width, compute_);
+  std::int64_t first = 0;
+  for (std::size_t i = 1; i < l.in.size(); ++i) {
+    gather(l.name + ".all_gather", value(l.in[i]), s.projected, first);
+    first += global_batch_ * list_.input(l, i).rows;
+  }
+  layer_op(OpKind::kGemm, l.name + ".scores", {rows, width, query.columns, 1})
+      .flags(op_flags::kTransposeB)
+      .in({value(l.in[0]), s.projected})
+      .out({s.saved});
+  if (corrections) {
+    const TensorId all = b_.activation(l.name + ".log_q", width, 1, Format::kFp32);
+    first = 0;
+    for (std::size_t i = 1; i < l.in.size(); ++i) {
+      const std::int64_t own = batch_ * list_.input(l, i).rows;
+      gather(l.name + ".log_q.all_gather",
+             rows_of(*corrections, l.name + ".own_log_q", first / replicas_, own, 1), all, first);
+      first += own * replicas_;
+    }
+    layer_op(OpKind::kBiasActivationForward, l.name + ".correct", {rows, width})
+        .attributes(ActivationAttributes{Activation::kNone})
+        .in({s.saved, rows_of(all, l.name + ".corrections", 0, 1, width)})
+        .out({s.saved});
+  }
+  softmax_loss(l, s.saved, std::nullopt);
+}
+
+void LayeredStep::scored_items_backward(const Layer& l, const LayerState& s) {
+  const LayerTensor& query = list_.input(l);
+  const std::int64_t rows = batch_ * query.rows;
+  const std::int64_t width = b_.tensor_at(s.saved).columns;
+  const TensorId all = b_.activation(l.name + ".items.gradient", width, query.columns, compute_);
+  w_.compute(OpKind::kGemm, l.name + ".item_gradient", {width, query.columns, rows, 1})
+      .flags(op_flags::kTransposeA)
+      .in({s.saved, value(l.in[0])})
+      .out({all});
+  product_gradient(l.in[0], l.name + ".query_gradient", {rows, query.columns, width, 1}, 0, s.saved,
+                   s.projected);
+  std::int64_t first = 0;
+  for (std::size_t i = 1; i < l.in.size(); ++i) {
+    const std::int64_t of_ranks = global_batch_ * list_.input(l, i).rows;
+    const TensorId from =
+        rows_of(all, l.name + ".gradient.of_ranks", first, of_ranks, query.columns);
+    first += of_ranks;
+    if (replicas_ == 1) {
+      give_gradient(l.in[i], from);
+      continue;
+    }
+    const TensorId own = gradient_like(l, ".d_item", l.in[i]);
+    w_.compute(OpKind::kReduceScatter, l.name + ".reduce_scatter", {of_ranks * query.columns})
+        .communicator(comm_.items)
+        .in({from})
+        .out({own});
+    give_gradient(l.in[i], own);
+  }
+}
+
 /// Losses are means over the global batch; each leaves the gradient of what it reads.
 void LayeredStep::loss(std::size_t index) {
   const Layer& l = list_.layers[index];
+  if (l.kind == LayerKind::kInBatchSoftmax) {
+    score_items(l, layer_states_[index],
+                l.labels > 0 ? std::optional(labels_[index]) : std::nullopt);
+    return;
+  }
   const LayerTensor& shape = list_.input(l);
   const std::int64_t rows = batch_ * shape.rows;
   const std::int64_t width = shape.columns;
   const TensorId logits = value(l.in.front());
   const TensorId labels = labels_[index];
   if (l.kind == LayerKind::kCrossEntropy) {
-    const TensorId maxima = b_.activation(l.name + ".maxima", rows, 1, Format::kFp32);
-    const TensorId sums = b_.activation(l.name + ".sums", 2, rows, Format::kFp32);
-    layer_op(OpKind::kCrossEntropyMax, l.name + ".max", {rows, width})
-        .in({logits})
-        .out({maxima})
-        .format(Format::kFp32);
-    layer_op(OpKind::kCrossEntropySum, l.name + ".sum", {rows, width})
-        .in({logits, maxima, labels})
-        .out({sums})
-        .format(Format::kFp32);
-    layer_op(OpKind::kCrossEntropyLoss, l.name + ".gradient", {rows, width})
-        .in({logits, maxima, sums, labels})
-        .out({logits})
-        .format(Format::kFp32);
+    softmax_loss(l, logits, labels_[index]);
     give_gradient(l.in.front(), logits);
     return;
   }
