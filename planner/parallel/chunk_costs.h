@@ -107,7 +107,7 @@ struct StateCosts {
   /// on, of which it hides no more than it lasts itself; 0 where they are not told.
   Line transfers;
   bool meets_ends = false;
-  /// Of buffers that chunks take in turn, those that one with such layers needs.
+  /// Buffers that a chunk with such layers needs of those that chunks take in turn.
   [[nodiscard]] double shared_buffers(const LayerCounts& layers) const {
     double most = layers.of[0] > 0 || layers.all() == 0 ? buffers.base : 0;
     for (std::size_t k = 1; k < kMostBlockKinds; ++k) {
