@@ -277,8 +277,13 @@ void say_approximated(const config::Source& source, const std::string& name,
 int plan(const PlanCommand& options, const CLI::App& command, const Context& context) {
   const config::Source source = job_source(options.job);
   const config::Library library{context.library};
-  const config::PlanRequestOnFramework on = config::load_plan_request_on_framework(
-      source, overrides_of(options), library, defaults_of(options.framework, options.export_as));
+  const auto load = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> overrides = overrides_of(options);
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    return config::load_plan_request_on_framework(
+        source, overrides, library, defaults_of(options.framework, options.export_as));
+  };
+  config::PlanRequestOnFramework on = load({});
   Job job = on.request.job;
   if (!on.rejected.empty()) {
     fmt::print(notes(), "stepcast: no framework is implied, as {}; steps are kernels alone\n",
@@ -300,8 +305,20 @@ int plan(const PlanCommand& options, const CLI::App& command, const Context& con
     if (!options.script.empty()) {
       asked.export_as = script_export(options.script, options.framework, on.framework);
     }
+    const std::vector<std::string> batch =
+        studies::dividing_batch(on.request, source, options.job.overrides, library);
+    if (!batch.empty()) {
+      const std::int64_t usual = job.batch.global;
+      on = load(batch);
+      fmt::print(notes(), "stepcast: global batch {}: the default, {}, does not divide\n",
+                 on.request.job.batch.global, usual);
+    }
     const studies::AsSet command_line_form = [&](const Job& plan) {
-      return config::plan_command_line(source, options.job.overrides, library, on, plan);
+      std::vector<std::string> overrides = options.job.overrides;
+      overrides.insert(overrides.end(), batch.begin(), batch.end());
+      config::PlanAsSet as = config::plan_command_line(source, overrides, library, on, plan);
+      as.settings.insert(as.settings.begin(), batch.begin(), batch.end());
+      return as;
     };
     return plan_parallel(on, asked, command_line_form, options.job.format);
   }

@@ -19,6 +19,7 @@
 #include "core/config/config.h"
 #include "core/config/quantity.h"
 #include "core/error.h"
+#include "core/job/job_rules.h"
 #include "core/portable.h"
 #include "core/whole_file.h"
 #include "studies/plan/plan_parallel.h"
@@ -30,11 +31,27 @@ namespace {
 
 using studies::ParallelPlanReport;
 
+/// Why no plan shares a sequence over context ranks; "" where some do.
+std::string whole_sequences(const ParallelPlanReport& r) {
+  planner::PlanPoint two;
+  two.context = 2;
+  Job job = planner::applied(r.job, two);
+  job.batch.global = 1;
+  const auto broken = broken_rule(job);
+  return !broken || r.fixed.context
+             ? std::string()
+             : fmt::format(
+                   ". Sequences are whole on a rank ({}: {}), so more GPUs hold no less of one; "
+                   "`stepcast predict` with --set offload.activations=true moves it to the host",
+                   broken->key, broken->what.substr(0, broken->what.find(';')));
+}
+
 int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
   return print_infeasible(
       r.cut
           ? std::string("the time limit ended the search before it found a plan that fits")
-          : nothing_fits_text(Bytes(r.least_bytes), Bytes(r.capacity), r.job.system.device.memory),
+          : nothing_fits_text(Bytes(r.least_bytes), Bytes(r.capacity), r.job.system.device.memory) +
+                whole_sequences(r),
       format);
 }
 

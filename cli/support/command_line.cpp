@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <new>
 
@@ -213,6 +214,26 @@ std::vector<std::string> with_verb(const CLI::App& app, std::vector<std::string>
   return words;
 }
 
+/// Operands of a command that lacks one; the help of an option that lacks its value.
+std::string wanted(CLI::App& command, const CLI::ParseError& e) {
+  if (dynamic_cast<const CLI::RequiredError*>(&e) != nullptr) {
+    std::string usage = fmt::format(": stepcast {}", command.get_name());
+    for (const CLI::Option* option : command.get_options()) {
+      if (option->get_positional() && option->get_required()) {
+        std::string name = option->get_name(true);
+        for (char& c : name) {
+          c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+        }
+        usage += " " + name;
+      }
+    }
+    return usage;
+  }
+  const std::string what = e.what();
+  const CLI::Option* option = command.get_option_no_throw(what.substr(0, what.find(':')));
+  return option == nullptr ? "" : ": " + option->get_description();
+}
+
 }  // namespace
 
 int run_command_line(CLI::App& app, const Context& context) {
@@ -240,7 +261,8 @@ int run_command_line(CLI::App& app, const Context& context) {
         return after_output(0);
       }
       const std::vector<CLI::App*> chosen = app.get_subcommands();
-      throw InputError("", fmt::format("{}; `stepcast {}--help` says what is expected", e.what(),
+      throw InputError("", fmt::format("{}{}; `stepcast {}--help` says what is expected", e.what(),
+                                       chosen.empty() ? "" : wanted(*chosen.back(), e),
                                        chosen.empty() ? "" : chosen.back()->get_name() + " "));
     } catch (const InputError& e) {
       throw as_typed(e, app, words);

@@ -198,6 +198,9 @@ Key<Job> lora_key() {
              "lora", object_form(facts_of(lora_keys())),
              "adapters are trained, the weights are frozen",
              [](const Value& v, Job& j, const Reading& reading) {
+               if (!v.json().is_object()) {
+                 v.fail(R"(an object such as {"rank": 16})");
+               }
                read_keys(v, lora_keys(), j.lora.emplace(), reading);
              },
              [](const Job& job, const Writing& w) {

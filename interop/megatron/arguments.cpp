@@ -477,6 +477,7 @@ MegatronArguments megatron_arguments(const Job& job) {
     out.devices_per_node = each;
   }
   add_environment(job, out);
+  out.system = job.system.name;
   add_degrees(job, out);
   add_pipeline(job, out);
   add_expert_exchange(job, out);
@@ -500,6 +501,9 @@ std::string text_of(const MegatronArguments& megatron) {
     text += fmt::format(
         "#SBATCH --nodes={} --ntasks-per-node=1 --gpus-per-node={} --exclusive --mem=0\n",
         megatron.nodes, megatron.devices_per_node);
+  }
+  if (!megatron.system.empty()) {
+    text += fmt::format("{}{}\n", kSystemComment, megatron.system);
   }
   text += "# Data, tokenizer, learning rate and checkpoints follow as arguments of this script";
   text += megatron.knows_model

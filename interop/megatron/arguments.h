@@ -2,17 +2,22 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/job/job.h"
 
 namespace stepcast::interop {
 
+/// Comment of a script that says its system, which is read back.
+constexpr std::string_view kSystemComment = "# Planned by stepcast for --on ";
+
 /// A transformer job as arguments of Megatron-LM's pretrain_gpt.py: "--tensor-model-parallel-size
 /// 8".
 struct MegatronArguments {
   /// Machines, and processes on each, one a device; 0 where machines are not full.
   std::int64_t nodes = 0, devices_per_node = 0;
+  std::string system;  ///< that the plan is for
   /// Shell environment of the launch: "export CUDA_DEVICE_MAX_CONNECTIONS=1".
   std::vector<std::string> environment;
   std::vector<std::string> arguments;
@@ -38,7 +43,7 @@ std::optional<std::int64_t> said_bucket(const Job& job);
 
 /// Plans that break no rule of core/job/framework_rules.h leave remarks about overlaps and formats
 /// alone. A shell script that starts pretrain_gpt.py, for Slurm too; its own arguments are passed
-/// on. job_of_megatron reads it back, the devices included.
+/// on. job_of_megatron reads it back, the machine included.
 std::string text_of(const MegatronArguments& megatron);
 
 }  // namespace stepcast::interop

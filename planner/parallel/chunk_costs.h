@@ -92,8 +92,9 @@ struct PassCosts {
 /// the segments before and after the passes.
 struct StateCosts {
   Line parameters, gradients, optimizer;
-  Line buffers;  ///< those of communicators included
-  /// The buffers that layers of each kind but the first take in turn.
+  /// Per layer its own; in the base those that chunks take in turn, of communicators included.
+  Line buffers;
+  /// The base where layers are of each kind but the first.
   ByKind<double> buffers_in_turn{};
   Line temporaries;  ///< of the segments below
   Line begin;        ///< load the batch, zero gradients
@@ -106,12 +107,13 @@ struct StateCosts {
   /// on, of which it hides no more than it lasts itself; 0 where they are not told.
   Line transfers;
   bool meets_ends = false;
-  [[nodiscard]] double buffers_of(const LayerCounts& layers) const {
+  /// Buffers that a chunk with such layers needs of those that chunks take in turn.
+  [[nodiscard]] double shared_buffers(const LayerCounts& layers) const {
     double most = layers.of[0] > 0 || layers.all() == 0 ? buffers.base : 0;
     for (std::size_t k = 1; k < kMostBlockKinds; ++k) {
       most = std::max(most, layers.of[k] > 0 ? buffers_in_turn[k] : 0);
     }
-    return most + buffers.of(layers);
+    return most;
   }
 };
 

@@ -426,7 +426,6 @@ double ClosedFormModel::lasting_bytes(const ByRole<StateCosts>& states) {
   return bytes_of(states, false);
 }
 
-/// True if the stage's layers have no experts, in a model where others have some.
 double ClosedFormModel::bytes_of(const ByRole<StateCosts>& states, bool with_temporaries) const {
   double most = 0;
   const auto stages = static_cast<std::size_t>(layout_->stages);
@@ -444,11 +443,12 @@ double ClosedFormModel::bytes_of(const ByRole<StateCosts>& states, bool with_tem
       const StateCosts& c = states[static_cast<std::size_t>(layout_->role[at])];
       const LayerCounts& layers = layout_->kinds[at];
       bytes += c.parameters.at(layers) + c.gradients.at(layers) + c.optimizer.at(layers);
-      // Chunks share them. One without layers shares the communicators of those that have some.
+      bytes += c.buffers.of(layers);
+      // Chunks share the rest. One without layers shares what those have that have some.
       const StateCosts& shared = layers.all() > 0 || layout_->chunks == 1 ? c
                                  : at == 0 ? states[static_cast<std::size_t>(ChunkRole::kFirst)]
                                            : states[static_cast<std::size_t>(ChunkRole::kLast)];
-      buffers = std::max(buffers, &shared == &c ? c.buffers_of(layers) : shared.buffers_of(one));
+      buffers = std::max(buffers, shared.shared_buffers(&shared == &c ? layers : one));
       temporaries = std::max(temporaries, c.temporaries.at(layers));
     }
     const double activations = a.bytes + (with_temporaries ? temporaries : 0);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <utility>
 
 #include "core/error.h"
@@ -362,6 +363,44 @@ std::vector<ZeroChoice> ParallelSpace::zeros(const PlanPoint& split) const {
     }
   }
   return zeros;
+}
+
+bool ParallelSpace::holds(const PlanPoint& p) const {
+  const FixedPlan& f = fixed_;
+  const PipelineSplit ends{p.embedding_layers, p.head_layers, {}};
+  const bool known = f.reordered && (p.pipeline == 1 || p.data == 1);
+  return !known && listed_.empty() && p.devices() == devices_ && allowed(f.tensor, p.tensor) &&
+         allowed(f.context, p.context) && allowed(f.expert, p.expert) &&
+         allowed(f.pipeline, p.pipeline) && allowed(f.data, p.data) &&
+         allowed(f.virtual_stages, p.virtual_stages) && allowed(f.micro, p.micro) &&
+         allowed(f.zero, p.zero) && p.shard_level == fixed_level_ &&
+         (p.tensor == 1 || allowed(f.sequence_parallel, p.sequence_parallel)) &&
+         (p.pipeline == 1 || (allowed(f.schedule, p.schedule) &&
+                              f.pipeline_split.value_or(ends) == ends)) &&
+         (!f.recompute || (f.recompute->kind == p.recompute &&
+                           f.recompute->layers == p.recompute_layers)) &&
+         legal(applied(job_, p));
+}
+
+std::optional<BrokenRule> ParallelSpace::broken_alone() const {
+  for (const auto& [key, field, fixed] :
+       {std::tuple("tensor", &PlanPoint::tensor, &fixed_.tensor),
+        {"context", &PlanPoint::context, &fixed_.context},
+        {"expert", &PlanPoint::expert, &fixed_.expert}}) {
+    PlanPoint alone;
+    alone.*field = static_cast<std::int32_t>(fixed->value_or(1));
+    alone.data = field == &PlanPoint::expert ? alone.expert : 1;
+    Job job = applied(job_, alone);
+    job.batch.global = job.parallel.data * job.batch.micro;
+    if (*fixed && devices_ % **fixed != 0) {
+      return BrokenRule{fmt::format("parallel.{}", key),
+                        fmt::format("{} does not divide {} devices", **fixed, devices_)};
+    }
+    if (auto broken = *fixed ? broken_rule(job) : std::nullopt) {
+      return broken;
+    }
+  }
+  return std::nullopt;
 }
 
 bool ParallelSpace::splits_backward(const PlanPoint& split) const {

@@ -3,6 +3,7 @@
 #include <map>
 #include <vector>
 
+#include "core/job/job_rules.h"
 #include "core/job/plan_request.h"
 #include "planner/parallel/closed_form_model.h"
 #include "planner/parallel/plan_point.h"
@@ -76,6 +77,10 @@ class ParallelSpace {
   /// Those of the first k layers last, by k.
   [[nodiscard]] std::vector<RecomputeChoice> recomputes(const PipelineLayout& layout,
                                                         ScheduleKind schedule) const;
+  /// True for a legal plan, found elsewhere, that says what is fixed.
+  [[nodiscard]] bool holds(const PlanPoint& point) const;
+  /// Why a degree that is fixed is legal in no plan, if one is not.
+  [[nodiscard]] std::optional<BrokenRule> broken_alone() const;
   /// True if weight gradients may be made apart, with the split's sharding.
   [[nodiscard]] bool splits_backward(const PlanPoint& split) const;
 

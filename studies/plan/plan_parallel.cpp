@@ -1,6 +1,9 @@
 #include "studies/plan/plan_parallel.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -10,8 +13,10 @@
 #include "models/cost_model.h"
 #include "planner/parallel/closed_form_model.h"
 #include "planner/parallel/parallel_for.h"
+#include "planner/parallel/parallel_space.h"
 #include "studies/plan/internal/joined_plans.h"
 #include "studies/plan/internal/step_estimate.h"
+#include "studies/predict/recipes.h"
 #include "studies/predict/simulated_step.h"
 #include "workloads/build_graph.h"
 
@@ -66,19 +71,7 @@ class Planning {
     }
     if (found.counts.space == 0) {
       internal::reject_model(request_);
-      const std::string fixed = planner::fixed_text(request_.fixed);
-      throw InputError(
-          "parallel",
-          fmt::format(
-              "no legal plan of {} on {} devices with a global batch of {}{}{}; fix fewer keys, "
-              "or change devices or batch.global",
-              request_.job.workload.name, request_.job.devices, request_.job.batch.global,
-              fixed.empty() ? ""
-                            : fmt::format(" where {} {} fixed", fixed,
-                                          fixed.find(',') == std::string::npos ? "is" : "are"),
-              request_.fixed.framework
-                  ? fmt::format(" that {} can run", name_of(*request_.fixed.framework))
-                  : ""));
+      reject_space();
     }
     report_.counts = found.counts;
     report_.cut = found.cut;
@@ -86,7 +79,8 @@ class Planning {
     report_.front = found.front;
     report_.search_seconds = now() - begin_;
     const double searched = now();
-    if (!found.best.empty() || !std::isinf(rival_)) {
+    find_recipes();
+    if (!found.best.empty() || !recipes_.empty() || !std::isinf(rival_)) {
       report_.lower_bound = least_of(found);
       simulate_and_prove(found);
       if (report_.cut) {
@@ -176,6 +170,74 @@ class Planning {
       }
     }
     return found;
+  }
+
+  /// Why there is no legal plan, and what would have one.
+  [[noreturn]] void reject_space() const {
+    const Job& job = request_.job;
+    if (auto broken = planner::ParallelSpace(job, request_.fixed).broken_alone()) {
+      throw InputError(broken->key, broken->what);
+    }
+    std::vector<std::string> fixes;
+    const auto add = [&](std::string_view key, std::int64_t value) {
+      PlanRequest other = request_;
+      (key == "devices" ? other.job.devices : other.job.batch.global) = value;
+      if (has_plans(other)) {
+        fixes.push_back(fmt::format("{}={}", key, value));
+      }
+    };
+    const auto below =
+        static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(job.devices)));
+    add("devices", below);
+    add("devices", 2 * below);
+    add("batch.global", divisible_batch(job));
+    const std::string fixed = planner::fixed_text(request_.fixed);
+    throw InputError(
+        "parallel",
+        fmt::format("no legal plan of {} on {} devices with a global batch of {}{}{}; {}",
+                    job.workload.name, job.devices, job.batch.global,
+                    fixed.empty()
+                        ? ""
+                        : fmt::format(" where {} {} fixed", fixed,
+                                      fixed.find(',') == std::string::npos ? "is" : "are"),
+                    request_.fixed.framework
+                        ? fmt::format(" that {} can run", name_of(*request_.fixed.framework))
+                        : "",
+                    fixes.empty() ? "fix fewer keys, or change devices or batch.global"
+                                  : fmt::format("use {}", fmt::join(fixes, " or "))));
+  }
+
+  /// Takes the plans that a forecast would try: no search, cut or in rough order, ends behind them.
+  void find_recipes() {
+    const planner::ParallelSpace space(request_.job, request_.fixed);
+    for (const Recipe& r : RecipeSearch(request_.job, model_).best(false)) {
+      const bool again = std::any_of(recipes_.begin(), recipes_.end(),
+                                     [&r](const auto& c) { return alike(c.point, r.point); });
+      if (!again && (report_.capacity <= 0 || r.bytes.base() <= report_.capacity) &&
+          space.holds(r.point)) {
+        recipes_.push_back({r.point, r.seconds.base() * efficiency_, r.bytes.base(), may_be_rough(),
+                            request_.job.parallel.order});
+      }
+      if (recipes_.size() == kSimulatedRecipes) {
+        return;
+      }
+    }
+  }
+
+  /// Simulates those that may be faster than what is known, however late.
+  void simulate_recipes() {
+    std::int64_t passes = 0;
+    for (const planner::ParallelCandidate& c : recipes_) {
+      passes += passes_of(planner::applied(request_.job, c.point));
+      const bool may_be_faster = c.rough || may_be_fastest(c);
+      if (passes > kSimulatedPasses && !std::isinf(fastest())) {
+        break;
+      }
+      if (may_be_faster && !was_simulated(c)) {
+        steps_.push_back(simulated(c, steps_.size(), false));
+      }
+    }
+    complete_shown();
   }
 
   /// Plans on fewer devices join the front where they need less memory than any that is faster;
@@ -270,7 +332,7 @@ class Planning {
   void simulate(const std::vector<planner::ParallelCandidate>& list, std::size_t most,
                 const InReach& in_reach) {
     std::vector<char> taken(list.size(), 0);
-    for (std::size_t done = 0; done < most && (steps_.empty() || !late());) {
+    for (std::size_t done = 0; done < most && (std::isinf(fastest()) || !late());) {
       const std::size_t round = std::min(steps_.empty() ? options_.top : kRound, most - done);
       std::vector<planner::ParallelCandidate> some;
       const auto other_kind = [&some](const planner::ParallelCandidate& c) {
@@ -294,7 +356,7 @@ class Planning {
       const std::size_t from = steps_.size();
       steps_.resize(from + some.size());
       planner::parallel_for(some.size(), options_.threads, [&](std::size_t, std::size_t i) {
-        if (from + i == 0 || !late()) {
+        if (i == 0 || !late()) {
           steps_[from + i] = simulated(some[i], from + i, false);
         }
       });
@@ -383,6 +445,7 @@ class Planning {
         return planner::family_of(s->candidate.point) == planner::family_of(c.point);
       });
     });
+    simulate_recipes();
     report_.cut = report_.cut || late();
     // Closed forms that bound the simulator have said it all, if all others are too slow.
     const bool known_behind =
@@ -391,7 +454,8 @@ class Planning {
         std::none_of(found.best.begin(), found.best.end(),
                      [this](const auto& c) { return !was_simulated(c) && may_be_fastest(c); });
     // Takes the rest of those at hand if none of the fastest fits after all.
-    const double best = std::isinf(fastest()) ? found.best.back().seconds : fastest();
+    const double best =
+        std::isinf(fastest()) && !found.best.empty() ? found.best.back().seconds : fastest();
     planner::ParallelSearchResult below;
     if (!known_behind && !report_.cut) {
       below = search(request_.job.devices, Stage{0.5, 1}, best);
@@ -450,11 +514,16 @@ class Planning {
   double rival_ = std::numeric_limits<double>::infinity();  // seconds of the fastest rival ...
   double last_rival_ = rival_;                              // ... and of the last to be shown
   std::vector<Simulated> steps_;
+  std::vector<planner::ParallelCandidate> recipes_;
   std::optional<planner::ParallelSearch> search_;  // of the job's own number of devices
   ParallelPlanReport report_;
 };
 
 }  // namespace
+
+bool has_plans(const PlanRequest& request) {
+  return !planner::ParallelSpace(request.job, request.fixed).splits().empty();
+}
 
 ParallelPlanReport plan_parallel(const PlanRequest& request, const ParallelPlanOptions& options) {
   if (!internal::searches_order(request)) {

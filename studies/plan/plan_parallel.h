@@ -58,6 +58,9 @@ struct ParallelPlanReport {
   bool front_cut = false;  ///< a time limit left fewer devices out of the front
 };
 
+/// True if the space of the request has a legal plan.
+bool has_plans(const PlanRequest& request);
+
 /// How far a plan's least time (planner::ClosedFormModel with Clock::kLeast; where nothing overlaps
 /// with compute that is the closed form) may lie above its simulated step, as the test of both
 /// holds (tests/planner/least_time_test.cpp).

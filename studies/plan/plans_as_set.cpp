@@ -1,10 +1,13 @@
 #include "studies/plan/plans_as_set.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "core/clearly_less.h"
 #include "core/error.h"
+#include "studies/predict/recipes.h"
 
 namespace stepcast::studies {
 
@@ -36,6 +39,17 @@ void predict_command_line(ParallelPlanReport& report, const AsSet& command_line_
     report.proven = false;
     report.unproven_more = true;
   }
+}
+
+std::vector<std::string> dividing_batch(const PlanRequest& request, const config::Source& source,
+                                        const std::vector<std::string>& overrides,
+                                        const config::Library& library) {
+  PlanRequest other = request;
+  other.job.batch.global = divisible_batch(request.job);
+  return has_plans(request) || config::given_keys(source, overrides, library).global ||
+                 !has_plans(other)
+             ? std::vector<std::string>{}
+             : std::vector{fmt::format("batch.global={}", other.job.batch.global)};
 }
 
 }  // namespace stepcast::studies

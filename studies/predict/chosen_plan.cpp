@@ -26,10 +26,6 @@ using config::JobOnFramework;
 using config::PlanRequestOnFramework;
 using Settings = std::vector<std::string>;
 
-/// Recipes that are simulated, and passes through a layer that all of them may have: what takes
-/// longer to simulate is ordered by its closed form alone.
-constexpr std::size_t kSimulatedRecipes = 3;
-constexpr std::int64_t kSimulatedPasses = 50'000;
 /// Plans that take no longer than that times the fastest tie with it.
 constexpr double kTie = 1.01;
 
@@ -184,7 +180,7 @@ class Chooser {
     const models::CostModel model(request.request.job.system, request.request.job.calibration);
     std::vector<Recipe> recipes = recipes_of(request.request.job, model);
     if (recipes.empty() && !given_.global && tried_ == 0) {
-      said.push_back(fmt::format("batch.global={}", divisible(request.request.job)));
+      said.push_back(fmt::format("batch.global={}", divisible_batch(request.request.job)));
       request = open(said);
       recipes = recipes_of(request.request.job, model);
     }
@@ -198,13 +194,8 @@ class Chooser {
         break;
       }
       const planner::PlanPoint& p = recipe.point;
-      const bool alike = std::any_of(fit.begin(), fit.end(), [&p](const auto& f) {
-        const planner::PlanPoint& q = *f.second;
-        return q.tensor == p.tensor && q.pipeline == p.pipeline && q.data == p.data &&
-               q.expert == p.expert && q.zero == p.zero;
-      });
       std::optional<Candidate> made;
-      if (!alike) {  // a slower schedule or end of one that is simulated
+      if (std::none_of(fit.begin(), fit.end(), [&p](auto& f) { return alike(*f.second, p); })) {
         made = candidate(recipe, request.request.job, said);
       }
       if (!made) {
@@ -217,7 +208,7 @@ class Chooser {
       if (tight_) {
         return made;
       }
-      passes += made->on.job.microbatches() * made->on.job.workload.transformer()->layers;
+      passes += passes_of(made->on.job);
       if (passes > kSimulatedPasses) {
         return fit.empty() ? std::move(made) : simplest(std::move(fit));
       }
@@ -248,11 +239,6 @@ class Chooser {
     const auto first = std::min_element(
         of.begin(), of.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
     return first == of.end() ? std::nullopt : std::optional(std::move(first->first));
-  }
-
-  /// The default batch, rounded down to samples for each device.
-  static std::int64_t divisible(const Job& job) {
-    return std::max(job.batch.global / job.devices, std::int64_t{1}) * job.devices;
   }
 
   std::vector<Recipe> recipes_of(const Job& job, const models::CostModel& model) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -66,6 +67,24 @@ class RecipeSearch {
 /// Whether plans of the job leave RecipeSearch::kHeadroom free: a transformer that trains.
 inline bool leaves_headroom(const Job& job) {
   return job.workload.transformer() != nullptr && job.phase == JobPhase::kTrain;
+}
+
+/// Recipes that forecasts simulate, and passes through a layer that all of them may have: what
+/// takes longer to simulate is ordered by its closed form alone.
+constexpr std::size_t kSimulatedRecipes = 3;
+constexpr std::int64_t kSimulatedPasses = 50'000;
+inline std::int64_t passes_of(const Job& job) {
+  return job.microbatches() * job.workload.transformer()->layers;
+}
+/// A slower schedule or end of one another.
+inline bool alike(const planner::PlanPoint& p, const planner::PlanPoint& q) {
+  return q.tensor == p.tensor && q.pipeline == p.pipeline && q.data == p.data &&
+         q.expert == p.expert && q.zero == p.zero;
+}
+
+/// The batch next below the job's, or above, with as many samples for each device.
+inline std::int64_t divisible_batch(const Job& job) {
+  return std::max(job.batch.global / job.devices, std::int64_t{1}) * job.devices;
 }
 
 /// The job without a plan: all degrees 1, nothing sharded, nothing recomputed.

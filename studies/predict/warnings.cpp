@@ -142,6 +142,24 @@ std::string empty_cache(const Job& job) {
              : "";
 }
 
+/// Warning that the device has no units for the format of products, with those that it has.
+std::string without_units(const Job& job) {
+  const Format format = job.formats.compute;
+  const auto& peak = job.system.device.peak;
+  if (format_info(format).block <= 1 || peak.contains(format)) {
+    return {};
+  }
+  std::vector<std::string_view> has;
+  for (const auto& [other, rate] : peak) {
+    has.push_back(name_of(other));
+  }
+  return fmt::format(
+      "{} has no {} units: values are that narrow, but products run at the rate of 16 bits; it has "
+      "{}: --precision {}",
+      job.system.device.name, name_of(format), fmt::join(has, ", "),
+      name_of(peak.contains(Format::kFp8) ? Format::kFp8 : Format::kBf16));
+}
+
 /// Keys that the job says and that change nothing of it, each with what it would need.
 std::vector<std::string> without_effect(const Job& job) {
   std::vector<std::string> said;
@@ -166,6 +184,10 @@ std::vector<std::string> without_effect(const Job& job) {
     add("formats.head", !trains ? "it is of training"
                                 : "products are no narrower than the head; formats.compute=fp8 is");
   }
+  // A framework may say the other keys of experts.
+  if (job.parallel.overlap.expert && !job.workload.transformer()->moe) {
+    add("parallel.overlap.expert", "the model has no experts");
+  }
   return said;
 }
 
@@ -182,7 +204,7 @@ std::vector<std::string> warnings_of(const StepPrediction& p) {
   }
   for (const std::string& warning :
        {other_plan(job), without_constants(job), empty_cache(job), far_experts(job),
-        straddling_groups(job),
+        straddling_groups(job), without_units(job),
         p.fit == simulator::Fit::kYes ? tight_memory(p.ledger.total(), job.system.device) : ""}) {
     if (!warning.empty()) {
       warnings.push_back(warning);

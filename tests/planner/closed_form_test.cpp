@@ -609,6 +609,49 @@ TEST_CASE("memory is exact under every overlap", "[planner][parallel][fast_path]
   CHECK(compare(13, 20, overlap).all >= 12);
 }
 
+TEST_CASE("memory is exact where products are narrow, whatever the stages hold",
+          "[planner][parallel][fast_path][property]") {
+  std::mt19937 rng(71);
+  constexpr std::array kNarrow{Format::kFp8, Format::kMxfp8, Format::kNvfp4};
+  int several_chunks = 0;
+  int copied = 0;
+  for (int i = 0; several_chunks < 25 && i < 770; ++i) {
+    Job job = random_transformer(rng);
+    if (i % 3 == 0) {
+      give_pattern(job, rng);
+    } else {
+      auto& model = std::get<TransformerWorkload>(job.workload.model);
+      give_attention(job, rng);
+      model.moe = {.experts = 8, .per_token = 2, .ffn_hidden = model.hidden / 2};
+      model.moe->first_dense_layers = i % 4;
+    }
+    job.parallel.recompute.modules = {.attention_core = false,
+                                      .latent_up = job.workload.transformer()->mla.has_value()};
+    job.formats.compute = kNarrow[static_cast<std::size_t>(i) % kNarrow.size()];
+    job.system.framework.narrow_head = i % 2 == 0;
+    job.system.framework.gathers_narrow = i % 5 == 0;
+    job.parallel.overlap.data = i % 7 == 0;
+    job.parallel.overlap.expert = job.parallel.overlap.expert_batch = i % 2 == 0;
+    const auto even = random_point(job, rng);
+    const auto point = even && i % 2 == 0 ? with_ends(job, *even, rng) : even;
+    if (!point || point->context > 1 || point->virtual_stages == 1 ||
+        point->recompute == RecomputeKind::kFirstLayers ||
+        (job.parallel.overlap.data && point->zero >= 2)) {
+      continue;
+    }
+    INFO("job " << i << ": " << describe(*point) << " of " << job.workload.transformer()->layers
+                << " layers");
+    const double bytes = full_memory(job, *point);
+    const models::CostModel model(job.system, job.calibration);
+    CHECK(ClosedFormModel(job, model).forecast(*point).bytes == Approx(bytes).epsilon(1e-7));
+    ++several_chunks;
+    job.formats.compute = Format::kBf16;
+    copied += full_memory(job, *point) < bytes ? 1 : 0;
+  }
+  CHECK(several_chunks == 25);
+  CHECK(copied >= 15);
+}
+
 TEST_CASE("what the allocator loses is in the memory of a plan", "[planner][parallel][fast_path]") {
   std::mt19937 rng(5);
   for (int n = 0; n < 12;) {

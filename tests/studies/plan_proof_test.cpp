@@ -10,6 +10,9 @@
 #include "planner/parallel/plan_point.h"
 #include "simulator/simulate.h"
 #include "studies/plan/plan_parallel.h"
+#include "studies/plan/plans_as_set.h"
+#include "studies/predict/chosen_plan.h"
+#include "studies/predict/recipes.h"
 #include "tests/planner/parallel_jobs.h"
 #include "workloads/build_graph.h"
 
@@ -129,6 +132,44 @@ TEST_CASE("a search that a time limit cut knows no lower bound", "[studies][plan
   CHECK(report.cut);
   CHECK_FALSE(report.proven);
   CHECK(report.lower_bound == 0);
+}
+
+TEST_CASE("a search that a time limit cut at once is not behind what predict chooses",
+          "[studies][plan]") {
+  const std::string model = GENERATE("llama3-70b", "mixtral-8x7b");
+  const std::vector<std::string> set{"workload=" + model,   "system=dgx-h100",    "devices=64",
+                                     "batch.sequence=4096", "batch.global=256", "framework=none"};
+  const config::Source source = config::text_source("{}", "test");
+  const ChosenJob chosen = choose_plan(source, set, planner::testing::kLibrary);
+  REQUIRE(chosen.choice.chosen);
+  const PlanRequest r = planner::testing::request_of(set);
+  double now = 0;
+  ParallelPlanOptions options;
+  options.time_limit = 0.5;
+  options.clock = [&now] { return now += 1; };
+  options.headroom = RecipeSearch::kHeadroom * r.job.system.device.memory.base();
+  const ParallelPlanReport report = plan_parallel(r, options);
+  CHECK(report.cut);
+  REQUIRE_FALSE(report.plans.empty());
+  CHECK(report.plans.front().prediction.iteration <= predict(chosen.job).iteration * (1 + 1e-9));
+}
+
+TEST_CASE("devices that no default batch divides get one, or an error that says what does",
+          "[studies][plan]") {
+  const config::Source source = config::text_source("{}", "test");
+  std::vector<std::string> set{"workload=llama3-8b", "system=dgx-h100", "devices=7000"};
+  const auto request_of = [&] {
+    return config::load_plan_request_on_framework(source, set, planner::testing::kLibrary, "")
+        .request;
+  };
+  CHECK(dividing_batch(request_of(), source, set, planner::testing::kLibrary) ==
+        std::vector<std::string>{"batch.global=7000"});
+  set.emplace_back("batch.global=512");
+  CHECK(dividing_batch(request_of(), source, set, planner::testing::kLibrary).empty());
+  CHECK_THROWS_WITH(plan_parallel(request_of(), {}),
+                    Catch::Contains("; use devices=4096 or devices=8192 or batch.global=7000"));
+  set = {"workload=llama3-8b", "system=dgx-h100", "devices=8", "parallel.expert=8"};
+  CHECK_THROWS_WITH(plan_parallel(request_of(), {}), Catch::Contains("has no experts; use 1"));
 }
 
 }  // namespace

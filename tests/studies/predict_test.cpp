@@ -164,6 +164,29 @@ TEST_CASE("keys that change nothing of a job are told, those that do are not", "
   CHECK(told({scores, "attention=unfused", "batch.sequence=1024"}).empty());
   CHECK_THAT(told({head}), Catch::Contains("formats.head has no effect"));
   CHECK(told({head, "formats.compute=fp8"}).empty());
+  CHECK_THAT(told({"parallel.overlap.expert=batch"}),
+             Catch::Contains("parallel.overlap.expert has no effect: the model has no experts"));
+}
+
+TEST_CASE("a format that the device has no units for is told, with those that it has",
+          "[studies][formats]") {
+  const auto told = [](const char* system, const std::string& format) {
+    const StepPrediction p = predict(
+        zoo_job("llama3-8b", system,
+                {"devices=8", "batch.global=8", "parallel.zero=3", "formats.compute=" + format}));
+    std::string all;
+    for (const std::string& w : p.warnings) {
+      all += w.find(" units: ") != std::string::npos ? w : "";
+    }
+    return all;
+  };
+  CHECK(told("dgx-h100", "nvfp4") ==
+        "h100-sxm-80gb has no nvfp4 units: values are that narrow, but products run at the rate of "
+        "16 bits; it has fp32, tf32, bf16, fp16, fp8: --precision fp8");
+  CHECK_THAT(told("mi300x-8", "mxfp8"), Catch::Contains("--precision fp8"));
+  CHECK_THAT(told("dgx-a100-80gb", "mxfp8"), Catch::Contains("--precision bf16"));
+  CHECK(told("dgx-h100", "fp8").empty());
+  CHECK(told("dgx-b200", "nvfp4").empty());
 }
 
 TEST_CASE("runtime cases drawn for devices give a device something to do", "[studies]") {
