@@ -323,9 +323,10 @@ Access Access::remapped(std::int64_t buckets, Remap kind) const {
     return *this;
   }
   if (data_->kind == AccessKind::kIndices && !data_->recorded.empty()) {
-    std::vector<std::int64_t> ids = kind == Remap::kMod ? data_->recorded : data_->rank_of;
+    const bool folded = kind == Remap::kFrequency;
+    std::vector<std::int64_t> ids = folded ? data_->rank_of : data_->recorded;
     for (std::int64_t& id : ids) {
-      id = kind == Remap::kMod ? id % buckets : std::min(id, buckets - 1);
+      id = !folded ? id % buckets : std::min(id, buckets - 1);
     }
     return indices(buckets, std::move(ids));
   }
@@ -333,8 +334,8 @@ Access Access::remapped(std::int64_t buckets, Remap kind) const {
   const PopularityCurve& curve = data_->curve;
   return derived(
       {.rows = buckets,
-       .curve = PopularityCurve(kind == Remap::kMod ? curve.hashed(count) : curve.folded(count),
-                                curve.share())});
+       .curve = PopularityCurve(
+           kind == Remap::kFrequency ? curve.folded(count) : curve.hashed(count), curve.share())});
 }
 
 double dedup_factor(double samples_per_session, double keep_probability) {

@@ -9,7 +9,7 @@ namespace stepcast {
 
 enum class CachePolicy : std::uint8_t { kPinned, kLru };
 enum class AccessKind : std::uint8_t { kUniform, kZipf, kHistogram, kIndices };
-enum class RowRemap : std::uint8_t { kMod, kFrequency };
+enum class RowRemap : std::uint8_t { kMod, kFrequency, kLru, kLfu };
 
 /// An answer, and whether the data behind it can carry it. `low` and `high` bound the answer where
 /// `outside_sample` is set (rule 7 of P3) and equal `value` elsewhere.
@@ -98,7 +98,8 @@ class Access {
   /// Hashing rows into fewer buckets: q_j = sum of p_i over i -> j. `mod` mixes hot and cold rows
   /// at random (recorded ids: id % buckets), `frequency` keeps the `buckets - 1` hottest rows apart
   /// and folds the rest together. Under `mod` a bucket is its hottest row plus the mean of its
-  /// others.
+  /// others. So are slots of `lru` and `lfu`, which rows leave for others (row_cache_model.h):
+  /// batches touch fewer slots than ids, as far as both are many of them.
   using Remap = RowRemap;
   [[nodiscard]] Access remapped(std::int64_t buckets, Remap kind) const;
 

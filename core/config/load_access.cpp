@@ -14,9 +14,22 @@ KeyTable session_table() {
                       "probability that a value is that of the sample before")};
 }
 
+const std::vector<std::pair<std::string, Access::Remap>>& remap_names() {
+  static const std::vector<std::pair<std::string, Access::Remap>> names{
+      {"mod", Access::Remap::kMod},
+      {"frequency", Access::Remap::kFrequency},
+      {"lru", Access::Remap::kLru},
+      {"lfu", Access::Remap::kLfu}};
+  return names;
+}
+
 KeyTable remap_table() {
   return {needed_fact("buckets", integer_form(1, kMostRows), "rows that are left"),
-          needed_fact("kind", choice_form({"mod", "frequency"}), "how ids share them")};
+          needed_fact("kind", choice_form(remap_names()),
+                      "how ids share them; with lru and lfu rows are found by key, and an id "
+                      "without one takes that of another"),
+          usual_fact("admit", number_form(0, 1),
+                     "with lfu: probability that it does; else it reads one row for all such", 1)};
 }
 
 /// Errors inside a file say which table asked for it.
@@ -90,11 +103,18 @@ std::optional<double> AccessReader::read(const Value& v, EmbeddingTable& table) 
     expect_keys(*remap, remap_table());
     const std::int64_t buckets =
         remap->at("buckets", "the number of buckets").integer(1, table.rows);
-    const auto kind = remap->at("kind", "mod or frequency")
-                          .choice<Access::Remap>({{"mod", Access::Remap::kMod},
-                                                  {"frequency", Access::Remap::kFrequency}});
-    table.remapped = Remapping{table.rows, table.access, kind};
-    table.access = std::make_shared<const Access>(table.access->remapped(buckets, kind));
+    const auto kind = remap->at("kind", "mod, frequency, lru or lfu").choice(remap_names());
+    const bool evicts = kind == Access::Remap::kLru || kind == Access::Remap::kLfu;
+    table.remapped = Remapping{table.rows, table.access, kind, evicts};
+    if (const auto admit = remap->find("admit")) {
+      table.remapped->admitted = admit->number(0, 1);
+      if (kind != Access::Remap::kLfu && table.remapped->admitted < 1) {
+        admit->reject("belongs to lfu, whose hottest ids keep their rows; remove it");
+      }
+    }
+    // Ids that are not admitted share a row.
+    const auto law = table.remapped->admitted < 1 ? Access::Remap::kFrequency : kind;
+    table.access = std::make_shared<const Access>(table.access->remapped(buckets, law));
     table.rows = buckets;
   }
   return pooling;
@@ -156,8 +176,10 @@ OrderedJson access_json(const EmbeddingTable& t) {
     j["session"] = {{"samples", plain(t.session->samples)}, {"keep", plain(t.session->keep)}};
   }
   if (t.remapped) {
-    j["remap"] = {{"buckets", t.rows},
-                  {"kind", t.remapped->kind == Access::Remap::kMod ? "mod" : "frequency"}};
+    j["remap"] = {{"buckets", t.rows}, {"kind", name_in(remap_names(), t.remapped->kind)}};
+    if (t.remapped->admitted < 1) {
+      j["remap"]["admit"] = plain(t.remapped->admitted);
+    }
   }
   return j;
 }

@@ -25,6 +25,8 @@ struct Remapping {
   std::int64_t rows = 0;
   std::shared_ptr<const Access> access;
   RowRemap kind{};
+  bool evicts = false;  ///< rows have keys: an id without a row takes that of another
+  double admitted = 1;  ///< or does so with this probability, and reads one row for all such
 };
 
 /// One of several features whose ids are rows of one table.
@@ -53,6 +55,8 @@ struct EmbeddingTable {
   [[nodiscard]] std::int64_t feature_count() const {
     return features.empty() ? 1 : static_cast<std::int64_t>(features.size());
   }
+  /// Rows are found by their keys (Remapping::evicts).
+  [[nodiscard]] bool keyed() const { return remapped && remapped->evicts; }
   /// Columns that it puts into the interaction.
   [[nodiscard]] std::int64_t output_columns() const { return dim * feature_count(); }
   /// Bytes that travel with each lookup: the id (int64), and its weight where it has one.

@@ -54,6 +54,13 @@ bool in_form(const PlanForm& form, const EmbeddingTable& table, const OptionMean
              form.slow_tiers->end();
 }
 
+/// Rows that are found by keys have one place, whole.
+bool keeps_keys(const EmbeddingTable& table, const OptionMeaning& m, std::int64_t devices) {
+  return !table.keyed() || devices == 1 ||
+         (!m.row_tiers && m.row_blocks <= 1 && m.tier == "hbm" &&
+          m.kind != ShardingKind::kDataParallel && m.kind != ShardingKind::kColumnWise);
+}
+
 /// And by what the job asks of its plan.
 bool meets(const TableConstraint& c, const OptionMeaning& m, bool alone) {
   if (!c.shardings.empty() && !alone &&
@@ -257,7 +264,7 @@ class PlanSpaceBuilder {
   void add(std::size_t t, PlacementOption option, OptionMeaning meaning) {
     const EmbeddingTable& table = job_.workload.layered()->tables[t];
     const TableConstraint* constraint = constraint_on(table);
-    if (!in_form(options_.form, table, meaning) ||
+    if (!in_form(options_.form, table, meaning) || !keeps_keys(table, meaning, job_.devices) ||
         (constraint != nullptr && !meets(*constraint, meaning, job_.devices == 1))) {
       return;
     }

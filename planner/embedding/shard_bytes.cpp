@@ -6,6 +6,7 @@
 #include "core/job/layers.h"
 #include "core/numbers.h"
 #include "simulator/reports/framework_memory.h"
+#include "workloads/embedding_plan/embedding_tiers.h"
 
 namespace stepcast::planner {
 namespace {
@@ -42,6 +43,7 @@ BytesByPurpose held_bytes(const Job& job, const EmbeddingTable& table, const Hel
   const double local = global / real(job.devices);
   const double columns = real(piece.columns * table.feature_count());  // of what is pooled
   b.weights = format_bytes(job.row_format(table), piece.rows, piece.columns).base();
+  b.weights += table.keyed() ? real(piece.rows) * workloads::KeyedRows::kBytes : 0;
   b.optimizer = real(piece.rows) * state_row_bytes(job.embedding_optimizer, piece.columns);
   if (is_synchronised(piece.route)) {
     b.gradients = format_bytes(job.formats.gradient, piece.rows, piece.columns).base();

@@ -39,9 +39,11 @@ constexpr double kClose = 1.25;        // of the best objective: worth a simulat
 constexpr std::size_t kSimulated = 2;  // plans of others, unless all are compared
 
 /// Whether plans of others may answer: not where another system has to carry the plan out or the
-/// job constrains tables, which they know nothing of.
+/// job constrains tables or finds rows by keys, which they know nothing of.
 bool others_may_answer(const Job& job, const PlanOptions& options) {
-  return options.form.any() && job.plan_constraints.empty();
+  const auto& tables = job.workload.layered()->tables;
+  return options.form.any() && job.plan_constraints.empty() &&
+         std::none_of(tables.begin(), tables.end(), [](const auto& t) { return t.keyed(); });
 }
 
 RankedPlan ranked_plan(planner::PlannedCandidate candidate) {

@@ -105,6 +105,12 @@ Found shared_tables(const Job& job) {
   });
 }
 
+Found keyed_tables(const Job& job) {
+  return table_where(job, [](const LayeredWorkload&, const EmbeddingTable& t) {
+    return t.keyed() ? fmt::format("table '{}'", t.name) : "";
+  });
+}
+
 Found weighted_tables(const Job& job) {
   return table_where(job, [](const LayeredWorkload&, const EmbeddingTable& t) {
     return t.weighted ? fmt::format("lookups with weights of table '{}'", t.name) : "";
@@ -219,6 +225,8 @@ constexpr PredictedOnly kPredictedOnly[]{
      silu_attention_layers},
     {"workload", "a softmax over the items of all samples", true, false, "run it on the CPU", item_scores},
     {"workload.tables", "tables that several features share", false, false, "give each feature a table", shared_tables},
+    {"workload.tables", "ids that take rows of others", false, false, "set access.remap.kind to mod or frequency",
+     keyed_tables},
     {"workload.tables", "lookups with weights", false, false, "leave weighted out", weighted_tables},
     {"workload.tables", "tables of different formats", true, false, "give all tables one format", mixed_row_formats},
     {"embedding.plan", "rows in tier ssd", true, false, "put them in tier ddr, or run it on the CPU", rows_in_files},

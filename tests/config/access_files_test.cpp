@@ -106,13 +106,17 @@ TEST_CASE("a table's files are relative to the workload's folder and survive a r
       R"({"kind": "dlrm", "name": "w", "dense_features": 1, "bottom_mlp": [8], "interaction": {"kind": "dot"}, "top_mlp": [1], "default_batch": {"global": 8},
     "tables": [{"name": "a", "rows": 1000, "dim": 8, "access": {"histogram": "h.csv"}},
                {"name": "b", "rows": 10, "dim": 8, "access": {"indices": "i.txt", "session": {"samples": 4, "keep": 0.5}}},
-               {"name": "c", "rows": 1000, "dim": 8, "pooling": 2.5, "mode": "sequence", "access": {"zipf": 1.1, "seed": 3, "remap": {"buckets": 100, "kind": "mod"}}}]})");
+               {"name": "c", "rows": 1000, "dim": 8, "pooling": 2.5, "mode": "sequence", "access": {"zipf": 1.1, "seed": 3, "remap": {"buckets": 100, "kind": "mod"}}},
+               {"name": "d", "rows": 1000, "dim": 8, "access": {"zipf": 1.1, "remap": {"buckets": 100, "kind": "lfu", "admit": 0.5}}}]})");
   const Library library{STEPCAST_SOURCE_DIR};
   const Workload w = load_workload(file, library);
   CHECK(w.layered()->tables[0].access->sample_lookups() == 120);
   CHECK(w.layered()->tables[1].access->recorded() == std::vector<std::int64_t>{1, 2, 1});
   CHECK(w.layered()->tables[2].rows == 100);
   CHECK(w.layered()->tables[2].remapped->rows == 1000);
+  CHECK_FALSE(w.layered()->tables[2].keyed());
+  CHECK(w.layered()->tables[3].keyed());
+  CHECK(w.layered()->tables[3].remapped->admitted == 0.5);
   const std::string text = workload_to_json(w);
   CHECK(workload_to_json(read_workload(text_source(text, "again", "/nowhere"))) == text);
   // Row 2 of a table with 2 rows.

@@ -282,6 +282,8 @@ TEST_CASE("a dlrm's tables are checked", "[config][malformed]") {
            "tables[0].access", "uniform", "exactly one of"},
           {R"({"name": "a", "rows": 10, "dim": 8, "access": {"zipf": 1, "remap": {"buckets": 11, "kind": "mod"}}})",
            "access.remap.buckets", "11", "from 1 to 10"},
+          {R"({"name": "a", "rows": 10, "dim": 8, "access": {"zipf": 1, "remap": {"buckets": 5, "kind": "lru", "admit": 0.5}}})",
+           "access.remap.admit", "lfu", "remove it"},
           {R"({"name": "a", "rows": 10, "dim": 8, "access": {"histogram": "none.csv"}})",
            "access.histogram", "none.csv", "check the path"},
           {R"({"name": "a", "rows": 10, "dim": 8, "pooling": 0})", "tables[0].pooling", "0",

@@ -4,6 +4,7 @@
 #include "core/graph/memory_use.h"
 #include "core/job/layers.h"
 #include "tests/workloads/dlrm_jobs.h"
+#include "workloads/embedding_plan/embedding_tiers.h"
 #include "workloads/embedding_plan/plan.h"
 
 using namespace stepcast;
@@ -73,6 +74,49 @@ TEST_CASE("FLOPs of a step are those of its products, however it is split", "[wo
   // Forward, weight gradient, input gradient; the first layer (512 x 512) has no input gradient.
   const double forward = forward_flops(layers_of(*job.workload.layered()));
   CHECK(flops.model.base() == 2048 * (3 * forward - 2.0 * 512 * 512));
+}
+
+TEST_CASE("ids without a row take one from another", "[workloads][dlrm]") {
+  // 1,000 ids alike and 100 rows of 16 fp32 columns with a row-wise state, 3 x 128 lookups.
+  Job job = dlrm_job(2, 1, 100, 16, 3);
+  EmbeddingTable& table = model_of(job).tables[0];
+  const auto ids = std::make_shared<const Access>(Access::uniform(1000));
+  const auto kind = GENERATE(RowRemap::kLru, RowRemap::kLfu);
+  table.remapped = Remapping{1000, ids, kind, true};
+  table.access = std::make_shared<const Access>(ids->remapped(100, kind));
+  // Distinct ids of 384 lookups: 1,000 (1 - 0.999^384). Whoever has a row, 90 % of them have none.
+  const double distinct = 1000 * (1 - std::pow(0.999, 384));
+  const workloads::KeyedRows keyed = workloads::keyed_rows(job, table);
+  CHECK(keyed.admitted == Approx(0.9 * distinct).epsilon(1e-3));
+  table.remapped->admitted = 0.25;
+  CHECK(workloads::keyed_rows(job, table).admitted == Approx(0.25 * keyed.admitted));
+  table.remapped->admitted = 1;
+
+  job.embedding_choice = GENERATE("table_wise", "row_wise");
+  const ExecutionGraph graph = workloads::build_graph(job);
+  double read = 0;
+  double written = 0;
+  double memory = 0;
+  for (const RankClass& c : graph.classes) {
+    const Program& p = graph.programs[static_cast<std::size_t>(c.program)];
+    const double ranks = static_cast<double>(c.ranks.size());
+    for (const Op& op : p.ops) {
+      read += p.name(op) == "ids.find_rows" ? ranks * op.bytes_read.base() : 0;
+      written += p.name(op) == "ids.find_rows" ? ranks * op.bytes_written.base() : 0;
+    }
+    memory += ranks * memory_use(p).embeddings.base();
+  }
+  CHECK(read == Approx(384 * 32));
+  CHECK(written == Approx(384 * 32 + keyed.admitted * (16 * 4 + 4)));
+  CHECK(memory == 100 * (16 * 4 + 16));
+  for (const char* choice : {"data_parallel", "column_wise"}) {
+    CHECK_THROWS_WITH(workloads::build_graph([&] {
+                        Job copies = job;
+                        copies.embedding_choice = choice;
+                        return copies;
+                      }()),
+                      Catch::Contains("take rows of others"));
+  }
 }
 
 TEST_CASE("backward updates every distinct row once", "[workloads][dlrm]") {

@@ -213,6 +213,7 @@ LayeredStep::SentIndices LayeredStep::sent_indices() {
 
 void LayeredStep::exchange_indices() {
   if (!layout_.exchanges_ids()) {
+    find_rows({});
     return;
   }
   auto [lengths, ids, weights, by_row] = sent_indices();
@@ -268,9 +269,40 @@ void LayeredStep::exchange_indices() {
                     .work(Flops{}, traffic(ids_here, lengths_here, weights_here),
                           traffic(ids_here, 2 * lengths_here, weights_here));
   mark(unpack, next);
+  find_rows({next_indices_.ids});
   // An exchange starts from here where this rank holds none of its slices.
   unpacked_ = !next || ahead(DlrmPipeline::kFused) ? w_.written() : kNoOp;
   indexed_ = !next || ahead(DlrmPipeline::kPrefetch) ? w_.written() : kNoOp;  // looked up
+}
+
+/// Looks keys up, and begins rows of admitted ids anew.
+void LayeredStep::find_rows(const std::vector<TensorId>& ids) {
+  double lookups = 0;
+  double written = 0;
+  for (const std::int32_t id : layout_.held[static_cast<std::size_t>(rank_)]) {
+    const EmbeddingSlice& s = slice(id);
+    if (!table(s).keyed()) {
+      continue;
+    }
+    const auto [known, fresh] = sent_.keyed.try_emplace(s.table);
+    if (fresh) {
+      known->second = keyed_rows(job_, table(s));
+    }
+    const double n = travelling(id, rank_, samples_of(s.route));
+    lookups += n;
+    written += n * known->second.written;
+  }
+  if (lookups <= 0) {
+    return;
+  }
+  const bool next = ahead(DlrmPipeline::kSparseDist);
+  auto op = w_.op(Channel::kInput, OpKind::kIndexUnpack, "ids.find_rows",
+                  {rounded(lookups), 0, devices()})
+                .format(id_format())
+                .in(ids)
+                .work(Flops{}, Bytes(lookups * KeyedRows::kSector), Bytes(written));
+  mark(op, next);
+  indexed_ = !next || ahead(DlrmPipeline::kPrefetch) ? w_.written() : indexed_;
 }
 
 /// Charges the bytes that memory moves while the kernels work.

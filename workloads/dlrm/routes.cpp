@@ -79,6 +79,16 @@ EmbeddingShard LayeredStep::shard_of(std::int32_t id, double samples) {
                              .per_microbatch = false,
                              .pieces = {piece},
                              .tier = tier});
+  if (t.keyed()) {
+    b_.tensor({.name = name + ".keys",
+               .role = TensorRole::kEmbedding,
+               .format = Format::kInt64,
+               .rows = held.rows,
+               .columns = 2,
+               .per_microbatch = false,
+               .pieces = {},
+               .tier = 0});
+  }
   if (!is_synchronised(s.route) && job_.embedding_optimizer != OptimizerKind::kSgd) {
     const auto [rows, columns] = state_shape(job_.embedding_optimizer, held.rows, s.dim);
     shard.has_state = true;

@@ -7,6 +7,7 @@
 
 #include "core/job/job.h"
 #include "core/job/layers.h"
+#include "workloads/embedding_plan/embedding_tiers.h"
 #include "workloads/embedding_plan/plan_layout.h"
 #include "workloads/embedding_plan/shard_laws.h"
 #include "workloads/op_writer.h"
@@ -46,6 +47,7 @@ struct SentToHolders {
   std::vector<Indices> indices;
   /// Gradients of the slices of a route, by holder.
   std::map<std::pair<EmbeddingRoute, std::int32_t>, double> gradients;
+  std::map<std::int32_t, KeyedRows> keyed;  ///< by table
 };
 
 /// Writes the program of one class of ranks. The dense half is a list of layers: its parameters in
@@ -304,6 +306,7 @@ class LayeredStep {
   SentIndices sent_indices();
   SentToHolders::Indices sent_with(std::int32_t id, std::int32_t holder);
   void exchange_indices();
+  void find_rows(const std::vector<TensorId>& ids);
   Indices declare_indices(const std::string& prefix, const Exchange& lengths, const Indices* now);
 
   // tiers.cpp

@@ -59,6 +59,21 @@ CacheShape cache_shape(const Job& job, const EmbeddingTable& table, const Access
   return shape;
 }
 
+KeyedRows keyed_rows(const Job& job, const EmbeddingTable& table) {
+  if (!table.keyed()) {
+    return {};
+  }
+  const double lookups = real(job.batch.global) * table.pooling;
+  const auto policy =
+      table.remapped->kind == RowRemap::kLfu ? RowCachePolicy::kLfu : RowCachePolicy::kLru;
+  const RowCacheModel model(*table.remapped->access, real(table.rows), drawn(table, lookups),
+                            policy);
+  KeyedRows k;
+  k.admitted = model.batch().fetched * table.remapped->admitted;
+  k.written = KeyedRows::kSector + k.admitted * tier_row_bytes(job, table, table.dim) / lookups;
+  return k;
+}
+
 std::map<std::string, RowTraffic> expected_tier_traffic(const Job& job, const ExecutionGraph& graph,
                                                         std::int64_t first, std::int64_t steps,
                                                         double element_bytes) {

@@ -30,6 +30,18 @@ CacheShape cache_shape(const Job& job, const EmbeddingTable& table, const Access
                        std::int64_t rows, std::int64_t columns, double lookups, double cache_bytes,
                        RowCachePolicy policy = RowCachePolicy::kLru);
 
+/// A table whose rows are found by keys (EmbeddingTable::keyed), as in hash tables on GPUs
+/// (TorchRec's managed collisions, HierarchicalKV): each row has a key and a score, int64 both,
+/// from which comes who leaves.
+struct KeyedRows {
+  static constexpr double kBytes = 16;   ///< of memory beside each row
+  static constexpr double kSector = 32;  ///< a key is read, a score is written
+  double admitted = 0;                   ///< rows of a step that ids without one take
+  double written = 0;  ///< bytes of a lookup: its score, rows and state begun anew
+  [[nodiscard]] double moved() const { return kSector + written; }
+};
+KeyedRows keyed_rows(const Job& job, const EmbeddingTable& table);
+
 /// By tier, one step of all ranks: mean over steps [first, first + steps) of a run that began with
 /// empty caches; `first` < 0: the long run. `element_bytes` as in tier_row_bytes.
 std::map<std::string, RowTraffic> expected_tier_traffic(const Job& job, const ExecutionGraph& graph,

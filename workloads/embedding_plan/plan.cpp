@@ -99,7 +99,7 @@ EmbeddingPlan automatic_plan(const Job& job) {
   for (const std::size_t i : by_cost(w)) {
     const EmbeddingTable& t = w.tables[i];
     const double bytes = bytes_of(t, job);
-    const bool tiny = t.rows <= job.batch.global / job.devices;
+    const bool tiny = t.rows <= job.batch.global / job.devices && !t.keyed();
     const bool large = bytes > capacity / 2 || cost_of(t) > 2 * fair_share;
     if (job.devices == 1 || (!tiny && !large)) {
       rest.push_back(i);

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "core/access/access.h"
 #include "core/error.h"
 #include "workloads/embedding_plan/plan_layout.h"
 
@@ -153,6 +154,23 @@ Broken broken_kind(const PlanShard& s, std::int64_t devices, const std::string& 
   return std::nullopt;
 }
 
+/// Rows that are found by keys have one place, whole, and no order.
+Broken broken_keys(const PlanTable& plan, const EmbeddingTable& table, const std::string& where) {
+  if (!table.keyed()) {
+    return std::nullopt;
+  }
+  const PlanShard& s = plan.shards.front();
+  if (plan.shards.size() == 1 && s.groups.size() == 1 && s.tier == "hbm" &&
+      (s.groups.front().size() == 1 || s.split != Split::kReplicate)) {
+    return std::nullopt;
+  }
+  return BrokenRule{
+      where + ".shards",
+      fmt::format("ids of '{}' take rows of others (remap {}), so that no two places "
+                  "agree on them; use table_wise, row_wise or table_row_wise in hbm",
+                  table.name, table.remapped->kind == RowRemap::kLfu ? "lfu" : "lru")};
+}
+
 /// Routes inside groups exist once for each size of groups.
 Broken broken_group_sizes(const Job& job, const EmbeddingPlan& plan) {
   std::set<std::size_t> all;
@@ -218,6 +236,9 @@ std::optional<BrokenRule> broken_rule(const Job& job, const EmbeddingPlan& plan)
       if (auto broken = broken_kind(table.shards[i], job.devices, shard)) {
         return broken;
       }
+    }
+    if (auto broken = broken_keys(table, w->tables[t], at)) {
+      return broken;
     }
   }
   return broken_group_sizes(job, plan);

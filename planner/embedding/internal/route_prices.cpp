@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/numbers.h"
+#include "workloads/embedding_plan/embedding_tiers.h"
 
 namespace stepcast::planner::internal {
 namespace {
@@ -88,7 +89,18 @@ double RoutePrices::id_bytes(const EmbeddingTable& table) const {
 // Around an even exchange bytes sent equal bytes received.
 double RoutePrices::ids(const EmbeddingTable& table, double lookups) const {
   const double bytes = lookups * id_bytes(table);
-  return ids_.beyond_start(bytes) + unpack_.beyond_start(2 * bytes);
+  return ids_.beyond_start(bytes) + unpack(table, lookups);
+}
+double RoutePrices::unpack(const EmbeddingTable& table, double lookups) const {
+  double bytes = 2 * id_bytes(table);
+  if (table.keyed()) {
+    const auto [known, fresh] = keyed_.try_emplace(table.name);
+    if (fresh) {
+      known->second = workloads::keyed_rows(job_, table).moved();
+    }
+    bytes += known->second;
+  }
+  return unpack_.beyond_start(lookups * bytes);
 }
 double RoutePrices::lengths(double bags) const {
   const double bytes = bags * kLengthBytes;
@@ -200,7 +212,7 @@ double RoutePrices::group_ids(const EmbeddingTable& table, std::int64_t group,
                               double lookups) const {
   const double bytes = lookups * id_bytes(table);
   return link(OpKind::kAllToAllV, Format::kInt64, group, 1).beyond_start(bytes) +
-         unpack_.beyond_start(2 * bytes);
+         unpack(table, lookups);
 }
 double RoutePrices::replica_update(double elements, std::int64_t width) const {
   const auto [it, fresh] = updates_.try_emplace(width);

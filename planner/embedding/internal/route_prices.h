@@ -1,6 +1,7 @@
 #pragma once
 #include <limits>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -79,6 +80,8 @@ class RoutePrices {
   [[nodiscard]] bool exchanges_follow() const;
   /// Bytes of an id, with its weight, on its way.
   [[nodiscard]] double id_bytes(const EmbeddingTable& table) const;
+  /// Unpacking ids into bags, and finding rows by keys.
+  [[nodiscard]] double unpack(const EmbeddingTable& table, double lookups) const;
   const LinearPrice& link(OpKind kind, Format format, std::int64_t members,
                           std::int64_t step) const;
 
@@ -97,6 +100,7 @@ class RoutePrices {
   mutable std::map<std::tuple<std::int64_t, std::int64_t, double>, double> sums_;  ///< a byte
   LinearPrice pool_forward_, pool_backward_;
   mutable std::map<std::int64_t, NodePrices> nodes_;
+  mutable std::map<std::string, double> keyed_;  ///< bytes of a lookup, by table
   /// Least that collectives of copies on groups of ranks take to start, of the groups in use.
   mutable double copies_start_ = std::numeric_limits<double>::infinity();
   mutable std::map<std::tuple<int, int, std::int64_t, std::int64_t>, LinearPrice> links_;

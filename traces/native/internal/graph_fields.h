@@ -203,8 +203,9 @@ void fields(Is<Session> auto& r, F&& f) {
 }
 template <typename F>
 void fields(Is<Remapping> auto& r, F&& f) {
-  auto& [rows, access, kind] = r;
-  f("rows", rows), f("access", access), f("kind", kind);
+  auto& [rows, access, kind, evicts, admitted] = r;
+  f("rows", rows), f("access", access), f("kind", kind), f("evicts", evicts);
+  f("admitted", admitted);
 }
 template <typename F>
 void fields(Is<EmbeddingTable> auto& r, F&& f) {
