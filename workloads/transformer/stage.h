@@ -492,7 +492,7 @@ class TransformerStage {
   [[nodiscard]] const ProgramBuilder::Parameter& parameter(const std::string& name) const {
     return parameters_.at(name);
   }
-  /// Of a parameter NAME.weight.
+  /// The parameter is NAME.weight.
   [[nodiscard]] Linear linear(std::string name, const std::string& parameter_name,
                               std::int64_t rows, ProductPlace place = ProductPlace::kLayer) {
     return linear(std::move(name), parameter(parameter_name + ".weight"), rows, place);
@@ -512,7 +512,7 @@ class TransformerStage {
   static Product gradient_of_weight(const Linear& l, TensorId x, TensorId dy);
   void both_gradients(const Linear& l, TensorId x, TensorId dy, TensorId dx,
                       std::uint8_t flags = 0);
-  /// Of columns over tensor ranks: dx is summed over them while dW is made.
+  /// Both gradients of a matrix cut by columns: dx is summed over tensor ranks while dW is made.
   Gathered columns_backward(const Linear& l, const Gathered& x, TensorId dy, TensorId dx,
                             const std::string& sum, const char* workspace = "reduced");
   [[nodiscard]] Repeated repeated_in(ProductPlace place) const;
