@@ -14,6 +14,8 @@ struct MemoryUse {
   }
 };
 MemoryUse memory_use(const Program& program);
+/// True if it is one of MemoryUse::buffers.
+bool is_held_buffer(const Tensor& tensor);
 /// Bytes of one rank in Program::tiers[tier], per-microbatch ones at their peak.
 Bytes held_in_tier(const Program& program, std::size_t tier);
 

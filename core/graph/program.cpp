@@ -160,6 +160,11 @@ Bytes peak_of_instances(const Program& program, std::size_t tier) {
 
 }  // namespace
 
+bool is_held_buffer(const Tensor& t) {
+  return !t.per_microbatch && !t.is_view() && t.tier == 0 &&
+         (t.role == TensorRole::kBuffer || t.role == TensorRole::kInput);
+}
+
 MemoryUse memory_use(const Program& program) {
   MemoryUse use;
   for (const Tensor& t : program.tensors) {

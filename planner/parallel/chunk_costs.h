@@ -3,6 +3,9 @@
 #include <array>
 #include <cstdint>
 #include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/graph/op.h"
 
@@ -33,11 +36,6 @@ struct LayerCounts {
       bits |= of[k] > 0 ? std::size_t{1} << k : 0;
     }
     return bits;
-  }
-  /// The first kind that some are of; 0 where there are none.
-  [[nodiscard]] std::size_t first_kind() const {
-    const auto* found = std::find_if(of.begin(), of.end(), [](std::int32_t n) { return n > 0; });
-    return found == of.end() ? 0 : static_cast<std::size_t>(found - of.begin());
   }
   LayerCounts& operator+=(const LayerCounts& other) {
     for (std::size_t k = 0; k < kMostBlockKinds; ++k) {
@@ -94,8 +92,10 @@ struct StateCosts {
   Line parameters, gradients, optimizer;
   /// Per layer its own; in the base those that chunks take in turn, of communicators included.
   Line buffers;
-  /// The base where layers are of each kind but the first.
-  ByKind<double> buffers_in_turn{};
+  /// The base where others than layers of the first kind are there, by LayerCounts::present.
+  std::array<double, std::size_t{1} << kMostBlockKinds> buffers_of_kinds{};
+  /// Each buffer and communicator of the graphs they are made of; empty once they are known.
+  std::vector<std::pair<std::string, double>> held;
   Line temporaries;  ///< of the segments below
   Line begin;        ///< load the batch, zero gradients
   Line first;        ///< what the first forward pass takes more: gathering weights
@@ -107,13 +107,10 @@ struct StateCosts {
   /// on, of which it hides no more than it lasts itself; 0 where they are not told.
   Line transfers;
   bool meets_ends = false;
-  /// Buffers that a chunk with such layers needs of those that chunks take in turn.
+  /// Buffers that a stage with such layers needs of those that chunks take in turn.
   [[nodiscard]] double shared_buffers(const LayerCounts& layers) const {
-    double most = layers.of[0] > 0 || layers.all() == 0 ? buffers.base : 0;
-    for (std::size_t k = 1; k < kMostBlockKinds; ++k) {
-      most = std::max(most, layers.of[k] > 0 ? buffers_in_turn[k] : 0);
-    }
-    return most;
+    const std::size_t present = layers.present();
+    return present <= 1 ? buffers.base : buffers_of_kinds[present];
   }
 };
 

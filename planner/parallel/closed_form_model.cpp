@@ -437,18 +437,17 @@ double ClosedFormModel::bytes_of(const ByRole<StateCosts>& states, bool with_tem
     for (auto at = static_cast<std::size_t>(a.stage); at < layout_->layers.size(); at += stages) {
       of_stage += layout_->kinds[at];
     }
-    LayerCounts one;
-    one.of[of_stage.first_kind()] = 1;
     for (auto at = static_cast<std::size_t>(a.stage); at < layout_->layers.size(); at += stages) {
       const StateCosts& c = states[static_cast<std::size_t>(layout_->role[at])];
       const LayerCounts& layers = layout_->kinds[at];
       bytes += c.parameters.at(layers) + c.gradients.at(layers) + c.optimizer.at(layers);
       bytes += c.buffers.of(layers);
-      // Chunks share the rest. One without layers shares what those have that have some.
+      // Chunks share the rest, with communicators of all kinds of layers of the stage. One without
+      // layers shares what those have that have some.
       const StateCosts& shared = layers.all() > 0 || layout_->chunks == 1 ? c
                                  : at == 0 ? states[static_cast<std::size_t>(ChunkRole::kFirst)]
                                            : states[static_cast<std::size_t>(ChunkRole::kLast)];
-      buffers = std::max(buffers, shared.shared_buffers(&shared == &c ? layers : one));
+      buffers = std::max(buffers, shared.shared_buffers(of_stage));
       temporaries = std::max(temporaries, c.temporaries.at(layers));
     }
     const double activations = a.bytes + (with_temporaries ? temporaries : 0);

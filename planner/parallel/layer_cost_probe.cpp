@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -49,6 +51,34 @@ auto split_of(const PlanPoint& p) { return std::tuple(task_of(p), p.pipeline, p.
 std::size_t layers_of(const StageLayers& stages) {
   return std::accumulate(stages.begin(), stages.end(), std::size_t{0},
                          [](std::size_t sum, const auto& stage) { return sum + stage.size(); });
+}
+
+/// Bytes that layers of some kinds take in turn: each buffer as large as where it is largest.
+void share_buffers(const std::vector<ByRole<StateCosts>>& of_kind, std::size_t role,
+                   StateCosts& costs) {
+  const std::size_t all = std::size_t{1} << of_kind.size();
+  for (std::size_t present = 2; present < all; ++present) {
+    std::map<std::pair<std::string_view, int>, double> largest;  // by name and which of that name
+    double grows = 0;
+    for (std::size_t kind = 0; kind < of_kind.size(); ++kind) {
+      if ((present >> kind & 1) == 0) {
+        continue;
+      }
+      const StateCosts& c = of_kind[kind][role];
+      std::map<std::string_view, int> seen;
+      double sum = 0;
+      for (const auto& [name, bytes] : c.held) {
+        double& most = largest[{name, seen[name]++}];
+        most = std::max(most, bytes);
+        sum += bytes;
+      }
+      grows = std::max(grows, sum - c.buffers.base);
+    }
+    costs.buffers_of_kinds[present] =
+        std::accumulate(largest.begin(), largest.end(), -grows,
+                        [](double sum, const auto& buffer) { return sum + buffer.second; });
+  }
+  costs.held.clear();
 }
 
 std::vector<BlockKind> kinds_of(const Job& job) {
@@ -431,6 +461,7 @@ ByRole<StateCosts> LayerCostProbe::states_of_kinds(const PlanPoint& point, bool 
     add_ends(state_stages(state_key(point), ends_alone()), states,
              [&](const ReducedStage& stage) { return costs_.states(stage, mesh, hidden); });
   }
+  std::vector<ByRole<StateCosts>> of_kind{states};
   for (std::size_t kind = 1; kind < kinds_.size(); ++kind) {
     const std::size_t like = states_like(kind);
     if (like < kind) {
@@ -438,15 +469,13 @@ ByRole<StateCosts> LayerCostProbe::states_of_kinds(const PlanPoint& point, bool 
         for (const auto field : kStateFields) {
           (c.*field).layer[kind] = (c.*field).layer[like];
         }
-        c.buffers_in_turn[kind] = like == 0 ? c.buffers.base : c.buffers_in_turn[like];
       }
+      of_kind.push_back(of_kind[like]);
       continue;
     }
     const ByRole<StateCosts> alike = states_of(point, kind, hidden);
     take_kind(states, alike, kind);
-    for (std::size_t role = 0; role < kChunkRoles; ++role) {
-      states[role].buffers_in_turn[kind] = alike[role].buffers.base;
-    }
+    of_kind.push_back(alike);
     if (least() && (deals_matrices(point) ||
                     layers_share_buckets(states))) {  // a bucket may have room for one more
       for (StateCosts& c : states) {
@@ -458,6 +487,9 @@ ByRole<StateCosts> LayerCostProbe::states_of_kinds(const PlanPoint& point, bool 
     for (StateCosts& c : states) {
       c.transfers = {};
     }
+  }
+  for (std::size_t role = 0; role < kChunkRoles; ++role) {
+    share_buffers(of_kind, role, states[role]);
   }
   return states;
 }

@@ -11,6 +11,7 @@
 #include "core/graph/op_traits.h"
 #include "core/graph/temporaries.h"
 #include "simulator/host_issue.h"
+#include "simulator/reports/framework_memory.h"
 #include "simulator/reports/memory_ledger.h"
 #include "simulator/side_by_side.h"
 
@@ -348,12 +349,24 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
   costs.gradients.base = use.gradients.base();
   costs.optimizer.base = use.optimizer.base();
   // The reduced pipeline has more stages than one of two: several of them have one place.
-  const Bytes communicators =
-      simulator::communicator_bytes(program, pricer_->model().system().device, [&](std::int32_t c) {
-        std::vector<std::int32_t> ranks = real_ranks(stage, mesh, c);  // ascending
-        return static_cast<std::size_t>(std::unique(ranks.begin(), ranks.end()) - ranks.begin());
-      });
+  const Device& device = pricer_->model().system().device;
+  const auto size_of = [&](std::int32_t c) {
+    std::vector<std::int32_t> ranks = real_ranks(stage, mesh, c);  // ascending
+    const auto size =
+        static_cast<std::size_t>(std::unique(ranks.begin(), ranks.end()) - ranks.begin());
+    const Bytes bytes = simulator::framework_memory(device, {size}, {}).communicators;
+    costs.held.emplace_back(
+        "communicator." + stage.graph->communicators[static_cast<std::size_t>(c)].name,
+        bytes.base());
+    return size;
+  };
+  const Bytes communicators = simulator::communicator_bytes(program, device, size_of);
   costs.buffers.base = (use.buffers + communicators).base();
+  for (const Tensor& t : program.tensors) {
+    if (is_held_buffer(t)) {
+      costs.held.emplace_back(t.name, t.bytes().base());
+    }
+  }
   RankTimeline first = walk_of(program, seconds);  // gathers may be issued before the first pass
   for (const Segment& segment : program.segments) {
     const Part part = part_of(segment);
