@@ -58,7 +58,7 @@ void uncontended(benchmark::State& state) {
   set_random_costs(costs, 1'000'000, 10'000'000);
   costs.issue = 500'000;
   costs.dispatch = 100'000;
-  run(state, graph, costs, {.presum = false, .step = 0, .steady = false});
+  run(state, graph, costs, {.presum = false, .step = 0, .steady = false, .otherwise = {}});
 }
 BENCHMARK(uncontended)->Unit(benchmark::kMillisecond);
 

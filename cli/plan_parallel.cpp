@@ -31,27 +31,37 @@ namespace {
 
 using studies::ParallelPlanReport;
 
-/// Why no plan shares a sequence over context ranks; "" where some do.
-std::string whole_sequences(const ParallelPlanReport& r) {
+/// What would make a plan fit; where the model keeps sequences whole on a rank more GPUs may not.
+std::string fix_for(const ParallelPlanReport& r) {
   planner::PlanPoint two;
   two.context = 2;
   Job job = planner::applied(r.job, two);
   job.batch.global = 1;
   const auto broken = broken_rule(job);
-  return !broken || r.fixed.context
-             ? std::string()
+  return !broken || !broken->key.starts_with("workload")
+             ? std::string("use more GPUs or a smaller model")
              : fmt::format(
-                   ". Sequences are whole on a rank ({}: {}), so more GPUs hold no less of one; "
-                   "`stepcast predict` with --set offload.activations=true moves it to the host",
+                   "use more GPUs, a smaller model or shorter sequences, which are whole on a rank "
+                   "({}: {})",
                    broken->key, broken->what.substr(0, broken->what.find(';')));
+}
+
+/// Why no plan fits where the smallest needs `least` of the `usable` part of a device's memory.
+std::string nothing_fits_text(Bytes least, Bytes usable, Bytes memory, const std::string& fix) {
+  const auto [needs, has] = apart(least, usable);
+  return fmt::format(
+      "no plan fits: the smallest needs {} of each device, and {}; {}", needs,
+      usable < memory
+          ? fmt::format("plans may use {} of {} (--memory-headroom 0 uses all)", has, human(memory))
+          : fmt::format("a device has {}", has),
+      fix);
 }
 
 int tell_nothing_fits(const ParallelPlanReport& r, OutputFormat format) {
   return print_infeasible(
-      r.cut
-          ? std::string("the time limit ended the search before it found a plan that fits")
-          : nothing_fits_text(Bytes(r.least_bytes), Bytes(r.capacity), r.job.system.device.memory) +
-                whole_sequences(r),
+      r.cut ? std::string("the time limit ended the search before it found a plan that fits")
+            : nothing_fits_text(Bytes(r.least_bytes), Bytes(r.capacity), r.job.system.device.memory,
+                                fix_for(r)),
       format);
 }
 
@@ -60,17 +70,6 @@ double seconds_now() {
 }
 
 }  // namespace
-
-std::string nothing_fits_text(Bytes least, Bytes usable, Bytes memory) {
-  const auto [needs, has] = apart(least, usable);
-  return fmt::format(
-      "no plan fits: the smallest needs {} of each device, and {}; use more GPUs or "
-      "a smaller model",
-      needs,
-      usable < memory
-          ? fmt::format("may use {} of {} (--memory-headroom 0 uses all)", has, human(memory))
-          : fmt::format("a device has {}", has));
-}
 
 double headroom_of(const std::string& text, Bytes memory) {
   if (text.empty() || text == "0") {

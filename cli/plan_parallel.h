@@ -25,12 +25,10 @@ struct ParallelPlanCommand {
   std::string script;  ///< file of -o that the best plan is written to as its framework starts it
 };
 
-/// Bytes of `--memory-headroom`: "5%" of a device's memory, or "4 GiB"; 0 of "0" and of an empty text.
+/// Bytes of `--memory-headroom`: "5%" of a device's memory, or "4 GiB"; 0 of "0" and of an empty
+/// text.
 /// Errors: InputError for anything else, and for all of the memory.
 double headroom_of(const std::string& text, Bytes memory);
-
-/// Why no plan fits where the smallest needs `least` of the `usable` part of a device's memory.
-std::string nothing_fits_text(Bytes least, Bytes usable, Bytes memory);
 
 /// `stepcast plan` on a transformer: searches, prints, writes. Returns the exit code: 1 when no
 /// plan fits.

@@ -26,10 +26,9 @@ const std::vector<std::pair<std::string, Access::Remap>>& remap_names() {
 KeyTable remap_table() {
   return {needed_fact("buckets", integer_form(1, kMostRows), "rows that are left"),
           needed_fact("kind", choice_form(remap_names()),
-                      "how ids share them; with lru and lfu rows are found by key, and an id "
-                      "without one takes that of another"),
+                      "how ids share them; with lru and lfu they take rows from others"),
           usual_fact("admit", number_form(0, 1),
-                     "with lfu: probability that it does; else it reads one row for all such", 1)};
+                     "of lfu: probability that it does; others share a row", 1)};
 }
 
 /// Errors inside a file say which table asked for it.

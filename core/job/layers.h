@@ -100,7 +100,7 @@ struct Layer {
   std::int64_t first = 0;       ///< columns: the first; modulate, gate: where shift or gate begins
   std::int64_t vocabulary = 0;  ///< token embedding
   std::int64_t labels = 0;      ///< connectionist: labels of a sample; in-batch softmax:
-                                ///< corrections (log Q) that its logits take
+                                ///< corrections (minus log Q) that its logits take
   std::array<std::int64_t, 2> grid{}, kernel{}, stride{};  ///< convolution: height, width
   std::int32_t group = -1;  ///< collectives: index into LayerList::groups
 };

@@ -5,7 +5,8 @@
 #include "interop/megatron/arguments.h"
 #include "interop/megatron/import_parts.h"
 
-// Arguments of Megatron-LM (a launch script's, or one per line) -> job without a system.
+// Arguments of Megatron-LM (a launch script's, or one per line) -> job, with a system only where a
+// script says which it was planned for.
 namespace stepcast::interop {
 namespace {
 
@@ -58,7 +59,7 @@ Document job_of_megatron(Document d, const std::vector<std::string>& overrides) 
       "megatron-core";  // whose efficiency the step has; what it overlaps the arguments say
   if (const std::size_t at = source.text.find(kSystemComment); at != std::string::npos) {
     const std::size_t from = at + kSystemComment.size();
-    job["system"] = source.text.substr(from, source.text.find_first_of(" \r\n", from) - from);
+    job["system"] = source.text.substr(from, source.text.find_first_of("\r\n", from) - from);
   }
   Json workload = megatron_workload(a);
   const auto processes = a.size("nproc-per-node");

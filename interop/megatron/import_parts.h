@@ -4,7 +4,7 @@
 
 namespace stepcast::interop {
 
-/// The job without a system that a text of arguments describes.
+/// The job that a text of arguments describes, with a system only where a script says it.
 Document job_of_megatron(Document d, const std::vector<std::string>& overrides);
 /// The workload that the arguments describe; without a vocabulary where they do not tell its size.
 Json megatron_workload(Arguments& a);

@@ -56,9 +56,9 @@ bool in_form(const PlanForm& form, const EmbeddingTable& table, const OptionMean
 
 /// Rows that are found by keys have one place, whole.
 bool keeps_keys(const EmbeddingTable& table, const OptionMeaning& m, std::int64_t devices) {
-  return !table.keyed() || devices == 1 ||
-         (!m.row_tiers && m.row_blocks <= 1 && m.tier == "hbm" &&
-          m.kind != ShardingKind::kDataParallel && m.kind != ShardingKind::kColumnWise);
+  return !table.keyed() || (!m.row_tiers && m.row_blocks <= 1 && m.tier == "hbm" &&
+                            (devices == 1 || (m.kind != ShardingKind::kDataParallel &&
+                                              m.kind != ShardingKind::kColumnWise)));
 }
 
 /// And by what the job asks of its plan.

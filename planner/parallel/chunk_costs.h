@@ -94,7 +94,8 @@ struct StateCosts {
   Line buffers;
   /// The base where others than layers of the first kind are there, by LayerCounts::present.
   std::array<double, std::size_t{1} << kMostBlockKinds> buffers_of_kinds{};
-  /// Each buffer and communicator of the graphs they are made of; empty once they are known.
+  /// Each buffer and communicator of a graph, where the model has layers of several kinds; empty
+  /// once buffers_of_kinds is known.
   std::vector<std::pair<std::string, double>> held;
   Line temporaries;  ///< of the segments below
   Line begin;        ///< load the batch, zero gradients

@@ -350,20 +350,20 @@ StateCosts StageCosts::states(const ReducedStage& stage, const Mesh& mesh, bool 
   costs.optimizer.base = use.optimizer.base();
   // The reduced pipeline has more stages than one of two: several of them have one place.
   const Device& device = pricer_->model().system().device;
-  const auto size_of = [&](std::int32_t c) {
+  const Bytes communicators = simulator::communicator_bytes(program, device, [&](std::int32_t c) {
     std::vector<std::int32_t> ranks = real_ranks(stage, mesh, c);  // ascending
     const auto size =
         static_cast<std::size_t>(std::unique(ranks.begin(), ranks.end()) - ranks.begin());
-    const Bytes bytes = simulator::framework_memory(device, {size}, {}).communicators;
-    costs.held.emplace_back(
-        "communicator." + stage.graph->communicators[static_cast<std::size_t>(c)].name,
-        bytes.base());
+    if (several_kinds_) {  // asked once for each
+      costs.held.emplace_back(
+          "communicator." + stage.graph->communicators[static_cast<std::size_t>(c)].name,
+          simulator::framework_memory(device, {size}, {}).communicators.base());
+    }
     return size;
-  };
-  const Bytes communicators = simulator::communicator_bytes(program, device, size_of);
+  });
   costs.buffers.base = (use.buffers + communicators).base();
   for (const Tensor& t : program.tensors) {
-    if (is_held_buffer(t)) {
+    if (several_kinds_ && is_held_buffer(t)) {
       costs.held.emplace_back(t.name, t.bytes().base());
     }
   }

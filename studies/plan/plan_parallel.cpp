@@ -79,7 +79,9 @@ class Planning {
     report_.front = found.front;
     report_.search_seconds = now() - begin_;
     const double searched = now();
-    find_recipes();
+    if (found.cut || found.best.empty() || may_be_rough()) {
+      find_recipes();
+    }
     if (!found.best.empty() || !recipes_.empty() || !std::isinf(rival_)) {
       report_.lower_bound = least_of(found);
       simulate_and_prove(found);
@@ -211,15 +213,9 @@ class Planning {
   void find_recipes() {
     const planner::ParallelSpace space(request_.job, request_.fixed);
     for (const Recipe& r : RecipeSearch(request_.job, model_).best(false)) {
-      const bool again = std::any_of(recipes_.begin(), recipes_.end(),
-                                     [&r](const auto& c) { return alike(c.point, r.point); });
-      if (!again && (report_.capacity <= 0 || r.bytes.base() <= report_.capacity) &&
-          space.holds(r.point)) {
+      if ((report_.capacity <= 0 || r.bytes.base() <= report_.capacity) && space.holds(r.point)) {
         recipes_.push_back({r.point, r.seconds.base() * efficiency_, r.bytes.base(), may_be_rough(),
                             request_.job.parallel.order});
-      }
-      if (recipes_.size() == kSimulatedRecipes) {
-        return;
       }
     }
   }
@@ -227,15 +223,23 @@ class Planning {
   /// Simulates those that may be faster than what is known, however late.
   void simulate_recipes() {
     std::int64_t passes = 0;
+    std::vector<planner::PlanPoint> fit;
     for (const planner::ParallelCandidate& c : recipes_) {
+      if (std::any_of(fit.begin(), fit.end(), [&c](const auto& p) { return alike(p, c.point); })) {
+        continue;
+      }
       passes += passes_of(planner::applied(request_.job, c.point));
-      const bool may_be_faster = c.rough || may_be_fastest(c);
-      if (passes > kSimulatedPasses && !std::isinf(fastest())) {
+      if (fit.size() == kSimulatedRecipes ||
+          (passes > kSimulatedPasses && !std::isinf(fastest()))) {
         break;
       }
-      if (may_be_faster && !was_simulated(c)) {
+      if ((c.rough || may_be_fastest(c)) && !was_simulated(c)) {
         steps_.push_back(simulated(c, steps_.size(), false));
+        if (!steps_.back().fits) {
+          continue;
+        }
       }
+      fit.push_back(c.point);
     }
     complete_shown();
   }

@@ -198,7 +198,7 @@ TEST_CASE("plan searches what a job fixes of every strategy", "[cli][plan]") {
 }
 
 TEST_CASE("plan refuses what it cannot search", "[cli][plan][malformed]") {
-  rejected(plan("--set parallel.tensor=3"), "parallel", "tensor=3");
+  rejected(plan("--set parallel.tensor=3"), "parallel.tensor", "3 does not divide 8 devices");
   rejected(plan("--set parallel.tensr=2"), "parallel.tensr", "tensor");
   rejected(plan({"--set", "parallel.zero={\"stage\": 3, \"level\": \"rack\"}"}),
            "parallel.zero.level", "rack");

@@ -59,7 +59,8 @@ double perturbed_loss(const ExecutionGraph& graph, TensorId id, std::int64_t i, 
 }  // namespace
 
 TEST_CASE("gradients of listed layers are those of the loss", "[runtime][layers]") {
-  const Job job = listed_job(models()[GENERATE(0U, 1U, 2U, 3U, 4U, 5U)], 1);
+  const std::size_t model = GENERATE(0U, 1U, 2U, 3U, 4U, 5U);
+  const Job job = listed_job(models()[model], 1);
   const ExecutionGraph graph = workloads::build_graph(job);
   const Program& program = graph.programs.front();
   std::size_t checked = 0;
@@ -87,7 +88,7 @@ TEST_CASE("gradients of listed layers are those of the loss", "[runtime][layers]
     CHECK(analytic < std::max(left, right) + margin);
     ++checked;
   }
-  CHECK(checked > 6);
+  CHECK(checked > (model < 4 ? 12 : 6));
 }
 
 TEST_CASE("ranks train listed layers as one rank does, and they learn", "[runtime][layers]") {

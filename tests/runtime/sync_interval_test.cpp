@@ -64,6 +64,8 @@ struct PlainTable {
           weight[i] -= rate * m / (std::sqrt(v) + epsilon);
           break;
         }
+        case OptimizerKind::kMuon:
+          FAIL("not drawn");
       }
       sum[i] = 0;
     }

@@ -39,7 +39,8 @@ TEST_CASE("pre-summed and op by op agree to the tick", "[simulator][property]") 
   CAPTURE(seed, mode);
   const RandomStep step = random_step(seed, mode);
   const auto fast = simulate(step.graph, step.costs);
-  const auto slow = simulate(step.graph, step.costs, {.presum = false, .step = 0, .steady = false});
+  const auto slow = simulate(step.graph, step.costs,
+                             {.presum = false, .step = 0, .steady = false, .otherwise = {}});
   Timeline timeline;
   const auto watched = simulate(step.graph, step.costs, {}, &timeline);
   CHECK(fast.makespan == slow.makespan);

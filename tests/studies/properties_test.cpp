@@ -29,7 +29,7 @@ using Settings = std::vector<std::string>;
 constexpr double kHardware = 0.002, kSoftware = 0.005;
 /// The same where overlapped transfers meet those that passes wait for: each takes a fair share of
 /// a link, where one after the other finds it free, and a faster one takes its share in less time.
-constexpr double kSharedLinks = 0.1;
+constexpr double kOfSharedLinks = 0.1;
 
 /// Time that a change may cost: of nothing; of products with their casts; of products and transfers
 /// in smaller parts; of adapters' own kernels and transfers; of gradients and weights that share
@@ -106,7 +106,7 @@ std::vector<Change> hardware_changes(const Job& job) {
     add("peak", setting(fmt::format("system.device.peak.{}", name_of(format)), peak, 2, "FLOP/s"));
   }
   for (Change& change : all) {
-    change.tolerance = shared ? kSharedLinks : kHardware;
+    change.tolerance = shared ? kOfSharedLinks : kHardware;
   }
   return all;
 }
@@ -133,7 +133,7 @@ std::vector<Change> software_changes(const Job& job) {
   for (Change& change : all) {
     // Transfers take multiprocessors of some devices.
     const bool slows = models::CostModel(job.system, job.calibration).compute_slowdown() > 1;
-    change.tolerance = shares_links(job) ? kSharedLinks : slows ? 2 * kSoftware : kSoftware;
+    change.tolerance = shares_links(job) ? kOfSharedLinks : slows ? 2 * kSoftware : kSoftware;
     const bool of_parameters =
         change.name == overlap + "data" || change.name == overlap + "parameters";
     change.cost = of_parameters && shares_links(job) ? Cost::kSharedLinks : Cost::kNone;

@@ -82,8 +82,10 @@ TEST_CASE("the head works on the rows of all predictions",
   }
   // Both products of a projection; as much again for the gradients of what they read.
   CHECK(flops(with, "prediction.hidden") == Approx(n * 2.0 * kTokens * kHidden * kHidden));
-  CHECK(flops(with, "prediction.input_gradient") ==
-        Approx(n * 2 * 2.0 * kTokens * kHidden * kHidden));
+  for (const char* op :
+       {"prediction.hidden_input_gradient", "prediction.embedded_input_gradient"}) {
+    CHECK(flops(with, op) == Approx(n * 2.0 * kTokens * kHidden * kHidden));
+  }
   const auto lookups = [](const Job& job) {
     return sum_over(workloads::build_graph(job).programs.front(),
                     [](const Op& op, std::string_view) {

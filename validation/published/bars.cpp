@@ -25,14 +25,14 @@ void rank_tables(const Scores& of, Group& g) {
 
 /// Utilisation in points, each step of a cumulative ablation beside the row before it.
 Group ablation_bar(const Scores& scores) {
-  constexpr std::array<std::string_view, 3> kSteps{"TP overlap", "PP overlap", "DP overlap"};
+  constexpr std::array<std::string_view, 3> kOverlaps{"TP overlap", "PP overlap", "DP overlap"};
   std::vector<double> off;
   std::vector<std::string> names;
   Group g{.name = "bar: MegaScale ablation, MFU gained by each overlap, one-row"};
   for (std::size_t i = 1; i < scores.size(); ++i) {
     const ScaledPrediction& now = scores[i];
     const ScaledPrediction& before = scores[i - 1];
-    if (std::none_of(kSteps.begin(), kSteps.end(),
+    if (std::none_of(kOverlaps.begin(), kOverlaps.end(),
                      [&](std::string_view s) { return now->row->framework.ends_with(s); })) {
       continue;
     }
@@ -70,10 +70,10 @@ Group memory_bar(const Predictions& measured) {
     const auto [reserve, first] =
         reserves.try_emplace({p->source, p->device}, row.measured - p->memory);
     row.predicted = p->memory + reserve->second;
-    wrong += simulator::fit_of(Bytes(row.predicted), Bytes(p->capacity), p->over) ==
-                     simulator::Fit::kNo
-                 ? 1
-                 : 0;  // it ran, so it did fit
+    wrong +=
+        simulator::fit_of(Bytes(row.predicted), Bytes(p->capacity), p->over) == simulator::Fit::kNo
+            ? 1
+            : 0;  // it ran, so it did fit
     if (!first) {
       rows.push_back(row);
     }

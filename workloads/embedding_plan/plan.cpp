@@ -202,7 +202,12 @@ void name_hot_rows(const EmbeddingTable& table, PlanTable& plan) {
 
 EmbeddingPlan resolved_embedding_plan(const Job& job) {
   if (!job.embedding_plan) {
-    return make_embedding_plan(job, job.embedding_choice);
+    EmbeddingPlan plan = make_embedding_plan(job, job.embedding_choice);
+    const auto& tables = dlrm_of(job).tables;
+    if (std::any_of(tables.begin(), tables.end(), [](const auto& t) { return t.keyed(); })) {
+      check_embedding_plan(job, plan, job.embedding_choice);  // a choice knows no keys
+    }
+    return plan;
   }
   check_embedding_plan(job, *job.embedding_plan,
                        job.embedding_choice.ends_with(".json") ? job.embedding_choice : "plan");

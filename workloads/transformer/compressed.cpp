@@ -19,8 +19,6 @@
 namespace stepcast::workloads {
 
 using op_flags::kAccumulate;
-using op_flags::kTransposeA;
-using op_flags::kTransposeB;
 
 TransformerStage::Compressor TransformerStage::compressor(MixerKind mixer) const {
   const CompressedAttention& a = *shape_.model.compressed;

@@ -15,8 +15,6 @@
 namespace stepcast::workloads {
 
 using op_flags::kAccumulate;
-using op_flags::kTransposeA;
-using op_flags::kTransposeB;
 
 namespace {
 

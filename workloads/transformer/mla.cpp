@@ -22,8 +22,6 @@
 namespace stepcast::workloads {
 
 using op_flags::kAccumulate;
-using op_flags::kTransposeA;
-using op_flags::kTransposeB;
 
 TransformerStage::LatentTensors TransformerStage::latent_tensors(const std::string& at, bool keep) {
   const LatentAttention& a = *shape_.model.mla;

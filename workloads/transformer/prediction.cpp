@@ -14,8 +14,6 @@
 namespace stepcast::workloads {
 
 using op_flags::kAccumulate;
-using op_flags::kTransposeA;
-using op_flags::kTransposeB;
 
 void TransformerStage::plan_predictions(TensorId hidden) {
   for (std::int64_t k = 0; k < shape_.predictions; ++k) {
@@ -103,7 +101,8 @@ void TransformerStage::predictions_backward(TensorId hidden_gradient) {
     scope_.clear();
     layer_backward(p.layer, prediction_gradient(k), d_input);
     const auto through = [&](const char* of, TensorId normed, TensorId d_norm) {
-      both_gradients(whole_linear("prediction", at + of), normed, d_input, d_norm);
+      both_gradients(whole_linear(std::string("prediction.") + of, at + of), normed, d_input,
+                     d_norm);
     };
     const TensorId d_norm = writer_.workspace("prediction.norm_gradient", shape_.rows, h, compute_);
     through("hidden", p.hidden_norm, d_norm);
