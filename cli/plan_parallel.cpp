@@ -31,7 +31,7 @@ namespace {
 
 using studies::ParallelPlanReport;
 
-/// What would make a plan fit; where the model keeps sequences whole on a rank more GPUs may not.
+/// A fix that makes a plan fit; where the model keeps sequences whole on a rank more GPUs may not.
 std::string fix_for(const ParallelPlanReport& r) {
   planner::PlanPoint two;
   two.context = 2;
