@@ -26,8 +26,7 @@ struct ParallelPlanCommand {
 };
 
 /// Bytes of `--memory-headroom`: "5%" of a device's memory, or "4 GiB"; 0 of "0" and of an empty
-/// text.
-/// Errors: InputError for anything else, and for all of the memory.
+/// text. Errors: InputError for anything else, and for all of the memory.
 double headroom_of(const std::string& text, Bytes memory);
 
 /// `stepcast plan` on a transformer: searches, prints, writes. Returns the exit code: 1 when no

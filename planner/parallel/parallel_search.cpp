@@ -25,6 +25,7 @@ SearchCounts& SearchCounts::operator+=(const SearchCounts& o) {
   rough += o.rough;
   return *this;
 }
+
 namespace {
 
 using internal::PointSearch;

@@ -34,7 +34,7 @@ CacheShape cache_shape(const Job& job, const EmbeddingTable& table, const Access
 /// (TorchRec's managed collisions, HierarchicalKV): each row has a key and a score, int64 both,
 /// from which comes who leaves.
 struct KeyedRows {
-  static constexpr double kBytes = 16;   ///< of memory beside each row
+  static constexpr double kBytes = 16;   ///< of memory for each row
   static constexpr double kSector = 32;  ///< a key is read, a score is written
   double admitted = 0;                   ///< rows of a step that ids without one take
   double written = 0;  ///< bytes of a lookup: its score, rows and state begun anew

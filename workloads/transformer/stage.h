@@ -138,7 +138,7 @@ class TransformerStage {
     std::vector<TensorId> more_inputs = {}, more_outs = {};  ///< rows behind those of the first
   };
 
-  /// Which formats a product's operands have, and which part of it tensor ranks repeat.
+  /// Formats of a product's operands, and the part of it that tensor ranks repeat.
   enum class ProductPlace : std::uint8_t {
     kLayer,          ///< in the format of products
     kQueryKeyValue,  ///< by columns; some tensor ranks hold the same keys and values
